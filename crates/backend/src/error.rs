@@ -1,0 +1,109 @@
+//! What can go wrong between us and a provider.
+
+use std::time::Duration;
+
+use decanus_base::{Diagnostic, ErrorKind};
+
+/// A failure of a request. No variant ever holds a key.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum BackendError {
+    /// The endpoint's settings can't work: a key is missing, the URL is malformed, the model's file is not a model.
+    #[error("{0}")]
+    Config(String),
+    /// No connection could be made, or it broke before an answer began.
+    #[error("{target} can't be reached: {reason}")]
+    Unreachable {
+        /// URL without credentials.
+        target: String,
+        /// The cause in words.
+        reason: String,
+    },
+    /// The provider answered with an error.
+    #[error("{target} refused the request ({status}): {message}")]
+    Refused {
+        /// URL without credentials.
+        target: String,
+        /// HTTP status; 200 for an error inside a stream.
+        status: u16,
+        /// The provider's code or type of error, if it gave one.
+        code: Option<String>,
+        /// The provider's words.
+        message: String,
+        /// How long it asked us to wait.
+        retry_after: Option<Duration>,
+    },
+    /// The request does not fit into the model's context.
+    #[error("the conversation is too long for {model}: {message}")]
+    TooLong {
+        /// The model.
+        model: String,
+        /// Sizes, where known.
+        message: String,
+    },
+    /// The answer is not what the protocol says.
+    #[error("{target} sent an answer that can't be read: {reason}")]
+    Malformed {
+        /// URL without credentials.
+        target: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The answer ended before it was complete.
+    #[error("{target}: the answer ended before it was complete: {reason}")]
+    Incomplete {
+        /// URL without credentials, or the local model.
+        target: String,
+        /// What was missing.
+        reason: String,
+    },
+    /// Nothing came for too long.
+    #[error("{target} took too long: {what}")]
+    TimedOut {
+        /// URL without credentials, or the local model.
+        target: String,
+        /// Which limit, and how long it is.
+        what: String,
+    },
+    /// The caller cancelled the request.
+    #[error("the request was cancelled")]
+    Cancelled,
+    /// The machine failed us: memory, a thread, a file.
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl BackendError {
+    /// Whether the same request may work a little later.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::TimedOut { .. } | Self::Incomplete { .. } => true,
+            Self::Refused { status, code, .. } => {
+                let cured_by_waiting = code.as_deref() != Some("insufficient_quota");
+                let overloaded = code.as_deref().is_some_and(|c| c.contains("overloaded"));
+                (matches!(status, 408 | 409 | 429 | 500..=599) && cured_by_waiting) || overloaded
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Diagnostic for BackendError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Config(_) => ErrorKind::Config,
+            Self::Incomplete { .. } => ErrorKind::Incomplete,
+            Self::Cancelled => ErrorKind::Interrupted,
+            Self::Internal(_) => ErrorKind::Internal,
+            _ => ErrorKind::Provider,
+        }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        match self {
+            Self::Unreachable { .. } => vec!["check the endpoint's `url` and that the server runs".into()],
+            Self::Refused { status: 401 | 403, .. } => vec!["check the endpoint's `key` or `key_env`".into()],
+            Self::Refused { status: 404, .. } => vec!["check the endpoint's `url` and `model`".into()],
+            _ => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Everything a request needs to know of its endpoint.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use decanus_base::Secret;
+use serde_json::{Map, Value};
+
+/// An endpoint with all its settings decided.
+#[derive(Debug, Clone)]
+pub struct Profile {
+    /// The endpoint's name.
+    pub name: String,
+    /// The backend that speaks to it.
+    pub backend: String,
+    /// The base that the dialect appends its path to; empty for local models.
+    pub url: String,
+    /// The model.
+    pub model: String,
+    /// The credential, if any.
+    pub key: Option<Secret>,
+    /// Headers added to every request; their values may be credentials.
+    pub headers: Vec<(String, Secret)>,
+    /// Time limits.
+    pub timeouts: Timeouts,
+    /// Tries after the first one.
+    pub retries: u32,
+    /// Whether to ask a stream for token counts (`stream_options.include_usage`).
+    pub stream_usage: bool,
+    /// Request parameters of the endpoint file.
+    pub parameters: Map<String, Value>,
+    /// The file it was read from.
+    pub file: Option<PathBuf>,
+}
+
+/// Time limits of requests to an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// To make a connection.
+    pub connect: Duration,
+    /// From sending to the first byte of the answer.
+    pub first_byte: Duration,
+    /// Between two pieces of the answer.
+    pub idle: Duration,
+    /// For the whole request, retries included.
+    pub total: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            first_byte: Duration::from_secs(120),
+            idle: Duration::from_secs(60),
+            total: Duration::from_secs(20 * 60),
+        }
+    }
+}
+
+impl Profile {
+    /// An endpoint with default settings.
+    pub fn new(name: impl Into<String>, backend: impl Into<String>, model: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            backend: backend.into(),
+            url: String::new(),
+            model: model.into(),
+            key: None,
+            headers: Vec::new(),
+            timeouts: Timeouts::default(),
+            retries: 3,
+            stream_usage: true,
+            parameters: Map::new(),
+            file: None,
+        }
+    }
+}

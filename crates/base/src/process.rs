@@ -1,0 +1,263 @@
+//! Child processes: started by one thread that lives as long as decanus does, in a process group of their own, ended
+//! with everything they started.
+//!
+//! The parent-death signal of Linux follows the *thread* that forked, so a pool thread that ends would take its
+//! children with it. All children are therefore forked by one supervisor thread.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+/// Time between the polite signal and the one that cannot be refused.
+pub const GRACE: Duration = Duration::from_secs(2);
+
+/// What to start.
+#[derive(Debug)]
+pub struct Spec {
+    /// Program and arguments, as they are given to the system; no shell is involved.
+    pub argv: Vec<OsString>,
+    /// Working directory.
+    pub dir: PathBuf,
+    /// Variables set on top of those inherited.
+    pub env: Vec<(String, OsString)>,
+    /// Standard input; `None` is empty.
+    pub stdin: Option<File>,
+    /// Where standard output goes.
+    pub stdout: File,
+    /// Where standard error goes.
+    pub stderr: File,
+    /// Ended after this time.
+    pub timeout: Option<Duration>,
+}
+
+/// How a child ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// By itself, with this exit code.
+    Exit(i32),
+    /// By this signal, which did not come from us.
+    Signal(i32),
+    /// By us, since its time was up.
+    TimedOut,
+    /// By us, since nobody wanted it any more.
+    Cancelled,
+}
+
+type Job = (Command, Sender<io::Result<Child>>);
+
+fn supervisor() -> &'static Sender<Job> {
+    static SUPERVISOR: OnceLock<Sender<Job>> = OnceLock::new();
+    SUPERVISOR.get_or_init(|| {
+        let (sender, receiver) = channel::<Job>();
+        // A thread that can't be started leaves a channel without a receiver; `spawn` below reports that.
+        let _ = std::thread::Builder::new().name("supervisor".into()).spawn(move || {
+            for (mut command, reply) in receiver {
+                let _ = reply.send(command.spawn());
+            }
+        });
+        sender
+    })
+}
+
+/// Starts a command in a process group of its own; it gets SIGKILL when decanus dies.
+///
+/// # Errors
+/// Those of starting a process (the program does not exist, for instance).
+pub fn spawn(mut command: Command) -> io::Result<Child> {
+    command.process_group(0);
+    die_with_parent(&mut command);
+    let (reply, answer) = channel();
+    let gone = || io::Error::other("the thread that starts processes is gone");
+    supervisor().send((command, reply)).map_err(|_| gone())?;
+    answer.recv().map_err(|_| gone())?
+}
+
+#[allow(unsafe_code)]
+fn die_with_parent(command: &mut Command) {
+    let parent = std::process::id();
+    // SAFETY: between fork and exec only async-signal-safe calls are made: prctl, getppid and the construction of an
+    // error from a number.
+    unsafe {
+        command.pre_exec(move || {
+            #[cfg(target_os = "linux")]
+            {
+                if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                // The parent may have died before prctl was reached.
+                if libc::getppid() as u32 != parent {
+                    return Err(io::Error::from_raw_os_error(libc::ESRCH));
+                }
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Starts a process, waits for it, and ends its whole group when its time is up or `cancelled` says so. `started` is
+/// told the process id (which is also the group's).
+///
+/// # Errors
+/// Those of starting it. How it ended is the result.
+pub fn run(spec: Spec, cancelled: &dyn Fn() -> bool, started: &mut dyn FnMut(u32)) -> io::Result<Ended> {
+    let Some((program, arguments)) = spec.argv.split_first() else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program given"));
+    };
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .current_dir(&spec.dir)
+        .envs(spec.env)
+        .stdin(spec.stdin.map_or_else(Stdio::null, Stdio::from))
+        .stdout(spec.stdout)
+        .stderr(spec.stderr);
+    let mut child = spawn(command)?;
+    started(child.id());
+    let start = Instant::now();
+    let mut pause = Duration::from_micros(300);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            end_group(child.id(), Signal::SIGKILL);
+            return Ok(ended(status));
+        }
+        let why = if cancelled() {
+            Ended::Cancelled
+        } else if spec.timeout.is_some_and(|t| start.elapsed() >= t) {
+            Ended::TimedOut
+        } else {
+            std::thread::sleep(pause);
+            pause = (pause * 3 / 2).min(Duration::from_millis(15));
+            continue;
+        };
+        stop(&mut child)?;
+        return Ok(why);
+    }
+}
+
+/// Ends a child and all of its group: TERM, then KILL after [`GRACE`].
+///
+/// # Errors
+/// Those of waiting for the child.
+pub fn stop(child: &mut Child) -> io::Result<()> {
+    end_group(child.id(), Signal::SIGTERM);
+    let start = Instant::now();
+    while child.try_wait()?.is_none() && start.elapsed() < GRACE {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // Also when the leader is gone: what it started may still run.
+    end_group(child.id(), Signal::SIGKILL);
+    child.wait()?;
+    Ok(())
+}
+
+fn end_group(group: u32, signal: Signal) {
+    if let Ok(pid) = i32::try_from(group) {
+        let _ = killpg(Pid::from_raw(pid), signal);
+    }
+}
+
+/// Ends the group of a job whose owner died, if the group's leader is still the process that the record names.
+pub fn end_orphan(group: u32, started: u64) {
+    if start_time(group) == Some(started) {
+        end_group(group, Signal::SIGKILL);
+    }
+}
+
+fn ended(status: ExitStatus) -> Ended {
+    match status.code() {
+        Some(code) => Ended::Exit(code),
+        None => Ended::Signal(status.signal().unwrap_or(0)),
+    }
+}
+
+/// When a process started, in clock ticks since boot (field 22 of `/proc/PID/stat`): with the pid it names a process
+/// for good, although pids are used again. `None` when there is no such process.
+pub fn start_time(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is the command in parentheses and may hold anything; the fields after its last `)` are plain.
+    let rest = &stat[stat.rfind(')')? + 1..];
+    let mut fields = rest.split_whitespace();
+    let state = fields.next()?;
+    if state == "Z" || state == "X" {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+/// The name of this machine.
+pub fn host() -> String {
+    nix::unistd::gethostname().map(|h| h.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str, timeout: Option<Duration>, cancelled: &dyn Fn() -> bool) -> (Ended, String) {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out");
+        let spec = Spec {
+            argv: ["sh", "-c", script].map(OsString::from).into(),
+            dir: dir.path().to_owned(),
+            env: vec![("GREETING".into(), "hello".into())],
+            stdin: None,
+            stdout: File::create(&out).unwrap(),
+            stderr: File::create(dir.path().join("err")).unwrap(),
+            timeout,
+        };
+        let ended = run(spec, cancelled, &mut |_| {}).unwrap();
+        (ended, std::fs::read_to_string(out).unwrap())
+    }
+
+    #[test]
+    fn exit_codes_output_and_environment() {
+        assert_eq!(sh("echo $GREETING; exit 3", None, &|| false), (Ended::Exit(3), "hello\n".into()));
+        assert_eq!(sh("kill -9 $$", None, &|| false).0, Ended::Signal(9));
+    }
+
+    #[test]
+    fn a_time_limit_ends_the_whole_group() {
+        let start = Instant::now();
+        let (ended, out) = sh("sleep 60 & echo $!; wait", Some(Duration::from_millis(200)), &|| false);
+        assert_eq!(ended, Ended::TimedOut);
+        assert!(start.elapsed() < Duration::from_secs(10));
+        let grandchild: u32 = out.trim().parse().unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(start_time(grandchild), None, "the grandchild outlived its group");
+    }
+
+    #[test]
+    fn one_that_ignores_term_is_killed() {
+        let (ended, _) = sh("trap '' TERM; while :; do sleep 0.1; done", Some(Duration::from_millis(100)), &|| false);
+        assert_eq!(ended, Ended::TimedOut);
+    }
+
+    #[test]
+    fn cancelling_ends_it() {
+        let start = Instant::now();
+        let (ended, _) = sh("sleep 60", None, &|| start.elapsed() > Duration::from_millis(100));
+        assert_eq!(ended, Ended::Cancelled);
+    }
+
+    #[test]
+    fn a_missing_program_is_an_error() {
+        let mut command = Command::new("/nonexistent/program");
+        command.stdin(Stdio::null());
+        assert_eq!(spawn(command).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_process_is_known_by_its_start_time() {
+        assert!(start_time(std::process::id()).is_some());
+        assert_eq!(start_time(u32::MAX - 7), None);
+    }
+}

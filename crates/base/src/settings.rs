@@ -1,0 +1,134 @@
+//! decanus.toml and the environment.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::units::parse_duration;
+
+/// A fault in decanus.toml.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {message}", file.display())]
+pub struct SettingsError {
+    /// The file.
+    pub file: PathBuf,
+    /// What is wrong, with line and column.
+    pub message: String,
+}
+
+/// Where an effective value came from; `decanus doctor` prints it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A flag of the command line.
+    Flag,
+    /// This environment variable.
+    Environment(&'static str),
+    /// decanus.toml.
+    File,
+    /// Nobody said anything.
+    Default,
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Flag => f.write_str("flag"),
+            Self::Environment(name) => write!(f, "environment {name}"),
+            Self::File => f.write_str("decanus.toml"),
+            Self::Default => f.write_str("default"),
+        }
+    }
+}
+
+/// The project's settings.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// Name of the endpoint to ask when nothing else names one.
+    pub endpoint: Option<String>,
+    /// Where jobs are kept; relative to the project's root. Default `.decanus/jobs`.
+    pub jobs_dir: Option<PathBuf>,
+    /// Bounds of a run.
+    #[serde(default)]
+    pub limits: LimitSettings,
+}
+
+/// The `[limits]` table: what a run may use up.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitSettings {
+    /// Requests to the model per run.
+    pub rounds: Option<u32>,
+    /// Characters of one tool result before the rest goes to a file.
+    pub result_chars: Option<usize>,
+    /// Tool calls running at once.
+    pub parallel_calls: Option<usize>,
+    /// Time for one tool call.
+    #[serde(default, deserialize_with = "duration")]
+    pub tool_time: Option<Duration>,
+    /// Time for one request to the model.
+    #[serde(default, deserialize_with = "duration")]
+    pub request_time: Option<Duration>,
+}
+
+fn duration<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Text(String),
+        Seconds(f64),
+    }
+    let text = match Written::deserialize(d)? {
+        Written::Text(t) => t,
+        Written::Seconds(s) => s.to_string(),
+    };
+    parse_duration(&text).map(Some).map_err(serde::de::Error::custom)
+}
+
+impl Settings {
+    /// Reads decanus.toml of a project root; a missing file is all defaults.
+    ///
+    /// # Errors
+    /// Syntax, unknown keys and values of the wrong kind, with line and column.
+    pub fn load(root: &Path) -> Result<Self, SettingsError> {
+        let file = root.join("decanus.toml");
+        let fail = |message: String| SettingsError { file: file.clone(), message };
+        match std::fs::read_to_string(&file) {
+            Ok(text) => toml::from_str(&text).map_err(|e| fail(e.to_string().trim_end().to_owned())),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(e) => Err(fail(e.to_string())),
+        }
+    }
+
+    /// The endpoint to use when neither a flag, a chat nor an agent names one, and where that is said.
+    pub fn default_endpoint(&self) -> Option<(String, Source)> {
+        match std::env::var("DECANUS_ENDPOINT").ok().filter(|v| !v.is_empty()) {
+            Some(name) => Some((name, Source::Environment("DECANUS_ENDPOINT"))),
+            None => self.endpoint.clone().map(|name| (name, Source::File)),
+        }
+    }
+
+    /// The folder of jobs of a project root.
+    pub fn jobs_dir(&self, root: &Path) -> PathBuf {
+        root.join(self.jobs_dir.as_deref().unwrap_or(Path::new(".decanus/jobs")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_strict() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(Settings::load(dir.path()).unwrap().endpoint.is_none());
+        std::fs::write(dir.path().join("decanus.toml"), "endpoint = 'lab'\n[limits]\nrounds = 5\ntool_time = '2m'\n").unwrap();
+        let settings = Settings::load(dir.path()).unwrap();
+        assert_eq!(settings.endpoint.as_deref(), Some("lab"));
+        assert_eq!(settings.limits.tool_time, Some(Duration::from_secs(120)));
+        std::fs::write(dir.path().join("decanus.toml"), "endpont = 'lab'\n").unwrap();
+        let error = Settings::load(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("decanus.toml") && error.contains("line 1") && error.contains("endpont"), "{error}");
+    }
+}

@@ -1,0 +1,96 @@
+//! Token counts.
+
+use serde_json::Value;
+
+/// Tokens of one request, or a sum. A count that the provider did not give is absent, not zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Prompt tokens.
+    pub pt: Option<u64>,
+    /// Completion tokens.
+    pub ct: Option<u64>,
+    /// Total tokens.
+    pub tt: Option<u64>,
+    /// Prompt tokens read from a cache.
+    pub cct: Option<u64>,
+    /// Prompt tokens written to a cache.
+    pub cwt: Option<u64>,
+    /// Tokens spent on reasoning.
+    pub rt: Option<u64>,
+}
+
+impl Usage {
+    /// The counts with their names, in their usual order.
+    pub fn fields(&self) -> [(&'static str, Option<u64>); 6] {
+        [("pt", self.pt), ("ct", self.ct), ("tt", self.tt), ("cct", self.cct), ("cwt", self.cwt), ("rt", self.rt)]
+    }
+
+    /// Reads the usage object of any known provider.
+    ///
+    /// The names are those of OpenAI's Chat Completions (`prompt_tokens`, `completion_tokens_details.…`) and Responses
+    /// (`input_tokens`, …) and of Anthropic's Messages (`cache_read_input_tokens`, …). The first present name wins;
+    /// the total is added up only when prompt and completion are both known.
+    pub fn from_provider(usage: &Value) -> Self {
+        let first = |paths: &[&str]| paths.iter().find_map(|p| usage.pointer(p)).and_then(Value::as_u64);
+        let pt = first(&["/prompt_tokens", "/input_tokens"]);
+        let ct = first(&["/completion_tokens", "/output_tokens"]);
+        Self {
+            pt,
+            ct,
+            tt: first(&["/total_tokens"]).or_else(|| Some(pt? + ct?)),
+            cct: first(&[
+                "/prompt_tokens_details/cached_tokens",
+                "/input_tokens_details/cached_tokens",
+                "/cache_read_input_tokens",
+            ]),
+            cwt: first(&["/input_tokens_details/cache_write_tokens", "/cache_creation_input_tokens"]),
+            rt: first(&["/completion_tokens_details/reasoning_tokens", "/output_tokens_details/reasoning_tokens"]),
+        }
+    }
+
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl std::ops::AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        let add = |a: &mut Option<u64>, b: Option<u64>| {
+            if let Some(b) = b {
+                *a = Some(a.unwrap_or(0) + b);
+            }
+        };
+        add(&mut self.pt, other.pt);
+        add(&mut self.ct, other.ct);
+        add(&mut self.tt, other.tt);
+        add(&mut self.cct, other.cct);
+        add(&mut self.cwt, other.cwt);
+        add(&mut self.rt, other.rt);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn names_of_all_providers() {
+        let openai = json!({"prompt_tokens": 20, "completion_tokens": 13, "prompt_tokens_details": {"cached_tokens": 6}});
+        let usage = Usage::from_provider(&openai);
+        assert_eq!((usage.pt, usage.ct, usage.tt, usage.cct), (Some(20), Some(13), Some(33), Some(6)));
+        let anthropic = json!({"input_tokens": 30, "output_tokens": 14, "cache_creation_input_tokens": 1});
+        assert_eq!(Usage::from_provider(&anthropic).cwt, Some(1));
+        let half = Usage::from_provider(&json!({"input_tokens": 3}));
+        assert_eq!((half.tt, half.ct), (None, None));
+    }
+
+    #[test]
+    fn sums_keep_unknown_apart_from_zero() {
+        let mut sum = Usage::default();
+        sum += Usage { pt: Some(1), ..Usage::default() };
+        sum += Usage { pt: Some(2), ct: Some(0), ..Usage::default() };
+        assert_eq!(sum, Usage { pt: Some(3), ct: Some(0), ..Usage::default() });
+    }
+}

@@ -1,0 +1,42 @@
+//! What happens during a run, for whoever watches: the terminal, `--events`, a caller of the library.
+
+use std::sync::Arc;
+
+use decanus_chat::{FunctionCall, FunctionCallOutput, Usage};
+use serde_json::Value;
+
+/// Something that happened.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// More text of the answer. `template` when a template states it and no model.
+    Text {
+        /// The text.
+        text: String,
+        /// Whether a template wrote it.
+        template: bool,
+    },
+    /// More of the model's reasoning.
+    Reasoning(String),
+    /// A request to the model begins: round, counted from 1.
+    Round(u32),
+    /// A tool is about to be called.
+    Call(FunctionCall),
+    /// A tool has answered.
+    Output(FunctionCallOutput),
+    /// Token counts of one request.
+    Usage(Usage),
+    /// A job was started or found: its path, and whether its stored result was used.
+    Job {
+        /// Path of the result.
+        path: String,
+        /// Whether it was there already.
+        reused: bool,
+    },
+    /// How a choice was made.
+    Explain(Value),
+    /// Something the user should know; the run goes on.
+    Warning(String),
+}
+
+/// Receives events. It is called from several tasks and must not block for long.
+pub type EventSink = Arc<dyn Fn(&Event) + Send + Sync>;

@@ -1,0 +1,260 @@
+//! What one run inherits and every room needs: its identity, its bounds, its way to be stopped and to be watched.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use decanus_base::settings::LimitSettings;
+use decanus_base::{Diagnostic, ErrorKind};
+use tokio_util::sync::CancellationToken;
+
+use crate::event::{Event, EventSink};
+
+/// The bounds of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limits {
+    /// Requests to the model. Default 50.
+    pub rounds: u32,
+    /// Characters of one tool result; a longer one goes to a file. Default 100 000.
+    pub result_chars: usize,
+    /// Tool calls running side by side. Default 8.
+    pub parallel_calls: usize,
+    /// Time for one tool call. Default 120 s.
+    pub tool_time: Duration,
+    /// Time for one request to the model. Default 20 minutes.
+    pub request_time: Duration,
+    /// Calls with the same name and arguments in a row: this many are run, the rest get a notice. Default 3.
+    pub identical_calls: u32,
+    /// After this many identical calls in a row the run ends. Default 6.
+    pub identical_end: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            rounds: 50,
+            result_chars: 100_000,
+            parallel_calls: 8,
+            tool_time: Duration::from_secs(120),
+            request_time: Duration::from_secs(20 * 60),
+            identical_calls: 3,
+            identical_end: 6,
+        }
+    }
+}
+
+impl Limits {
+    /// The defaults with a project's settings over them.
+    pub fn from_settings(settings: &LimitSettings) -> Self {
+        let d = Self::default();
+        Self {
+            rounds: settings.rounds.unwrap_or(d.rounds),
+            result_chars: settings.result_chars.unwrap_or(d.result_chars),
+            parallel_calls: settings.parallel_calls.unwrap_or(d.parallel_calls).max(1),
+            tool_time: settings.tool_time.unwrap_or(d.tool_time),
+            request_time: settings.request_time.unwrap_or(d.request_time),
+            ..d
+        }
+    }
+
+    /// Sets a limit by the name that `-o limits.NAME=VALUE` uses.
+    ///
+    /// # Errors
+    /// A text naming the limit and what it takes.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let count = || value.parse::<u32>().map_err(|_| format!("limits.{name} takes a number, not `{value}`"));
+        let time = || decanus_base::units::parse_duration(value).map_err(|e| format!("limits.{name}: {e}"));
+        match name {
+            "rounds" => self.rounds = count()?,
+            "result_chars" => self.result_chars = count()? as usize,
+            "parallel_calls" => self.parallel_calls = count()?.max(1) as usize,
+            "tool_time" => self.tool_time = time()?,
+            "request_time" => self.request_time = time()?,
+            _ => {
+                let known = ["rounds", "result_chars", "parallel_calls", "tool_time", "request_time"];
+                let guess = decanus_base::names::did_you_mean(name, known);
+                return Err(format!("there is no limit `{name}`{guess} (limits: {})", known.join(", ")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A limit was reached.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LimitReached {
+    /// Too many requests to the model.
+    #[error("the limit of {0} rounds was reached without a final answer")]
+    Rounds(u32),
+    /// The model made the same call again and again.
+    #[error("the model called {name} with the same arguments {count} times in a row")]
+    IdenticalCalls {
+        /// The tool.
+        name: String,
+        /// How often.
+        count: u32,
+    },
+}
+
+impl LimitReached {
+    /// The limit's name in machine-readable output.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Rounds(_) => "rounds",
+            Self::IdenticalCalls { .. } => "identical_calls",
+        }
+    }
+}
+
+impl Diagnostic for LimitReached {
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::Limit
+    }
+
+    fn hints(&self) -> Vec<String> {
+        match self {
+            Self::Rounds(_) => vec!["raise it with `-o limits.rounds=N`, or [limits] in decanus.toml".into()],
+            Self::IdenticalCalls { .. } => vec!["a larger model, or a clearer question, may get further".into()],
+        }
+    }
+}
+
+struct Inner {
+    id: String,
+    limits: Limits,
+    cancel: CancellationToken,
+    events: Option<EventSink>,
+    /// Where results that are too long, and other by-products, are kept.
+    spill_dir: PathBuf,
+    rounds: AtomicU32,
+    started: Instant,
+}
+
+/// One run: a question with everything that answering it sets off. Cloning gives the same run.
+#[derive(Clone)]
+pub struct Run(Arc<Inner>);
+
+/// Makes a [`Run`].
+pub struct RunBuilder {
+    limits: Limits,
+    cancel: CancellationToken,
+    events: Option<EventSink>,
+    spill_dir: PathBuf,
+}
+
+impl RunBuilder {
+    /// Bounds other than the defaults.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Somebody who watches.
+    pub fn events(mut self, sink: EventSink) -> Self {
+        self.events = Some(sink);
+        self
+    }
+
+    /// A token whose cancellation ends the run.
+    pub fn cancel(mut self, token: CancellationToken) -> Self {
+        self.cancel = token;
+        self
+    }
+
+    /// The run.
+    pub fn build(self) -> Run {
+        Run(Arc::new(Inner {
+            id: uuid::Uuid::new_v4().to_string(),
+            limits: self.limits,
+            cancel: self.cancel,
+            events: self.events,
+            spill_dir: self.spill_dir,
+            rounds: AtomicU32::new(0),
+            started: Instant::now(),
+        }))
+    }
+}
+
+impl Run {
+    /// A run that keeps long results in `spill_dir` (made when needed).
+    pub fn builder(spill_dir: impl Into<PathBuf>) -> RunBuilder {
+        RunBuilder {
+            limits: Limits::default(),
+            cancel: CancellationToken::new(),
+            events: None,
+            spill_dir: spill_dir.into(),
+        }
+    }
+
+    /// A random UUID.
+    pub fn id(&self) -> &str {
+        &self.0.id
+    }
+
+    /// The bounds.
+    pub fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    /// Cancelled when the run is to end.
+    pub fn cancel(&self) -> &CancellationToken {
+        &self.0.cancel
+    }
+
+    /// Where results that are too long are kept.
+    pub fn spill_dir(&self) -> &Path {
+        &self.0.spill_dir
+    }
+
+    /// Tells whoever watches.
+    pub fn emit(&self, event: Event) {
+        if let Some(sink) = &self.0.events {
+            sink(&event);
+        }
+    }
+
+    /// Counts one more request to the model and gives its number, from 1.
+    ///
+    /// # Errors
+    /// When the limit is reached; the request must then not be made.
+    pub fn charge_round(&self) -> Result<u32, LimitReached> {
+        let limit = self.0.limits.rounds;
+        let before = self.0.rounds.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| (n < limit).then_some(n + 1));
+        before.map(|n| n + 1).map_err(|_| LimitReached::Rounds(limit))
+    }
+
+    /// Requests made so far.
+    pub fn rounds(&self) -> u32 {
+        self.0.rounds.load(Ordering::SeqCst)
+    }
+
+    /// Time since the run began.
+    pub fn elapsed(&self) -> Duration {
+        self.0.started.elapsed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_are_counted_and_bounded() {
+        let run = Run::builder("/nowhere").limits(Limits { rounds: 2, ..Limits::default() }).build();
+        assert_eq!(run.charge_round(), Ok(1));
+        assert_eq!(run.clone().charge_round(), Ok(2));
+        assert_eq!(run.charge_round(), Err(LimitReached::Rounds(2)));
+        assert_eq!(run.rounds(), 2);
+    }
+
+    #[test]
+    fn limits_by_name() {
+        let mut limits = Limits::default();
+        limits.set("rounds", "7").unwrap();
+        limits.set("tool_time", "2m").unwrap();
+        assert_eq!((limits.rounds, limits.tool_time), (7, Duration::from_secs(120)));
+        assert!(limits.set("round", "7").unwrap_err().contains("did you mean rounds?"));
+        assert!(limits.set("rounds", "many").is_err());
+    }
+}

@@ -1,0 +1,144 @@
+//! Something a model can call.
+
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use decanus_chat::ToolDefinition;
+use serde_json::{Map, Value};
+
+use crate::run::Run;
+
+/// Arguments of a call, checked against the tool's schema.
+pub type Args = Map<String, Value>;
+
+/// A tool. Workflow tasks, built-ins and closures are all this.
+#[async_trait]
+pub trait Tool: Send + Sync {
+    /// What models are told of it, and how it may be called.
+    fn definition(&self) -> &ToolDefinition;
+
+    /// Runs it. `args` have passed the schema; unknown names were dropped, forced inputs are set.
+    ///
+    /// # Errors
+    /// [`ToolError::Respond`] goes to the model as the output; [`ToolError::Fatal`] ends the run.
+    async fn call(&self, args: Args, cx: &ToolContext) -> Result<ToolOutput, ToolError>;
+}
+
+/// The facts of one call.
+#[derive(Clone)]
+pub struct ToolContext {
+    /// The call's id.
+    pub call_id: String,
+    /// The run it belongs to. Its cancellation token ends the call too.
+    pub run: Run,
+    /// Ends this call: when the run ends, or when the call's time is up.
+    pub cancel: tokio_util::sync::CancellationToken,
+    /// Whether the call comes from a model, whose values are data, or was typed by the user.
+    pub from_model: bool,
+}
+
+/// A stored job behind a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobRef {
+    /// Absolute path of the result.
+    pub path: PathBuf,
+    /// Whether it was there already and nothing ran.
+    pub reused: bool,
+}
+
+/// What a tool gives back.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct ToolOutput {
+    /// The result. A text is given to the model as it is, anything else as JSON; null reads as `success`.
+    pub value: Value,
+    /// The job that made it.
+    pub job: Option<JobRef>,
+    /// Things the model should know of the call besides the result (an argument was dropped, for instance).
+    pub notes: Vec<String>,
+}
+
+impl ToolOutput {
+    /// A result without more.
+    pub fn new(value: impl Into<Value>) -> Self {
+        Self { value: value.into(), ..Self::default() }
+    }
+
+    /// The text that the model reads.
+    pub fn text(&self) -> String {
+        let mut text = match &self.value {
+            Value::Null => "success".to_owned(),
+            Value::String(s) => s.clone(),
+            other => other.to_string(),
+        };
+        for note in &self.notes {
+            text.push_str("\n[note: ");
+            text.push_str(note);
+            text.push(']');
+        }
+        text
+    }
+}
+
+/// The kinds of failure that callers can tell apart by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolErrorClass {
+    /// A missing or wrong argument, an unknown tool.
+    Argument,
+    /// No connection.
+    Network,
+    /// The time was up.
+    Timeout,
+    /// An HTTP status that is not a success.
+    Http,
+    /// A job failed.
+    Job,
+    /// Whatever else went wrong.
+    Tool,
+    /// The call did not run to its end since the run was stopped.
+    Interrupted,
+}
+
+impl ToolErrorClass {
+    /// The stable name in records and machine-readable output.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Argument => "ToolArgumentError",
+            Self::Network => "ToolNetworkError",
+            Self::Timeout => "ToolTimeoutError",
+            Self::Http => "ToolHttpError",
+            Self::Job => "JobError",
+            Self::Tool => "ToolError",
+            Self::Interrupted => "Interrupted",
+        }
+    }
+}
+
+/// Why a call gave no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ToolError {
+    /// Goes to the model, which may try something else.
+    #[error("{message}")]
+    Respond {
+        /// What kind of failure.
+        class: ToolErrorClass,
+        /// What went wrong, for the model and the user.
+        message: String,
+        /// The job that failed, if it was one.
+        job: Option<PathBuf>,
+    },
+    /// Ends the run.
+    #[error("{0}")]
+    Fatal(String),
+}
+
+impl ToolError {
+    /// A failure that the model is told of.
+    pub fn respond(class: ToolErrorClass, message: impl Into<String>) -> Self {
+        Self::Respond { class, message: message.into(), job: None }
+    }
+
+    /// A wrong argument.
+    pub fn argument(message: impl Into<String>) -> Self {
+        Self::respond(ToolErrorClass::Argument, message)
+    }
+}
