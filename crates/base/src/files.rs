@@ -47,10 +47,11 @@ pub fn named(error: io::Error, path: &Path) -> io::Error {
 }
 
 /// An exclusive lock on a file, held until dropped, and given up by the system when its holder dies. While it is held
-/// the lock file says who holds it.
+/// the lock file says who holds it; afterwards the file is gone.
 #[derive(Debug)]
 pub struct OwnerLock {
     file: File,
+    path: PathBuf,
 }
 
 /// Why a lock was not had.
@@ -78,18 +79,19 @@ impl OwnerLock {
         if let Some(dir) = path.parent() {
             fs::create_dir_all(dir).map_err(|e| named(e, dir))?;
         }
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(|e| named(e, path))?;
         let start = Instant::now();
         let mut pause = Duration::from_millis(1);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let mut file = options.open(path).map_err(|e| named(e, path))?;
         loop {
             match file.try_lock() {
-                Ok(()) => break,
+                // The holder before us may have removed the file that we had opened already.
+                Ok(()) if is_at(&file, path) => break,
+                Ok(()) => {
+                    file = options.open(path).map_err(|e| named(e, path))?;
+                    continue;
+                }
                 Err(TryLockError::Error(e)) => return Err(named(e, path).into()),
                 Err(TryLockError::WouldBlock) => {}
             }
@@ -99,17 +101,25 @@ impl OwnerLock {
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(50));
         }
-        let host = nix::unistd::gethostname().map(|h| h.to_string_lossy().into_owned()).unwrap_or_default();
         file.set_len(0)?;
         file.rewind()?;
-        write!(file, "process {} on {host}", std::process::id())?;
-        Ok(Self { file })
+        write!(file, "process {} on {}", std::process::id(), crate::process::host())?;
+        Ok(Self { file, path: path.to_owned() })
+    }
+}
+
+/// Whether the path still leads to this open file.
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    match (file.metadata(), fs::metadata(path)) {
+        (Ok(open), Ok(named)) => open.ino() == named.ino() && open.dev() == named.dev(),
+        _ => false,
     }
 }
 
 impl Drop for OwnerLock {
     fn drop(&mut self) {
-        let _ = self.file.set_len(0);
+        let _ = fs::remove_file(&self.path);
         let _ = self.file.unlock();
     }
 }
@@ -162,6 +172,26 @@ mod tests {
         assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
         drop(first);
         OwnerLock::acquire(&path, Duration::ZERO, &|| false).unwrap();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn only_one_of_many_holds_a_lock_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.lock");
+        let inside = std::sync::atomic::AtomicU32::new(0);
+        std::thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| {
+                    for _ in 0..25 {
+                        let _lock = OwnerLock::acquire(&path, Duration::from_secs(20), &|| false).unwrap();
+                        assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
+                        std::thread::sleep(Duration::from_micros(200));
+                        inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                    }
+                });
+            }
+        });
     }
 
     #[test]

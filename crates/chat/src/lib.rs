@@ -1,16 +1,24 @@
 //! Messages, and the chat file: the one form in which a conversation is written, read, appended to and planned.
 //!
-//! Everything here is synchronous and pure. Text that comes from models,
+//! Everything here is synchronous, and pure but for [`file`]. Text that comes from models,
 //! tools or users at a prompt is put into a [`Message`] as it is; only files are parsed.
 
 pub mod call;
 pub mod definition;
+pub mod file;
 pub mod message;
 pub mod meta;
+pub mod parse;
+pub mod plan;
+pub mod print;
 pub mod usage;
 
 pub use call::{Arguments, FunctionCall, FunctionCallOutput};
 pub use definition::{Effect, Example, ToolDefinition};
+pub use file::{ChatFile, Loaded, MemoryTranscript, StoreError, Transcript, Version};
 pub use message::{Message, Role};
 pub use meta::Meta;
+pub use parse::{Parsed, Problem, parse};
+pub use plan::{Plan, plan};
+pub use print::print;
 pub use usage::Usage;
