@@ -22,3 +22,8 @@ pub use parse::{Parsed, Problem, parse};
 pub use plan::{Plan, plan};
 pub use print::print;
 pub use usage::Usage;
+
+/// The time now, as records give it: UTC, RFC 3339 with milliseconds.
+pub fn timestamp() -> String {
+    format!("{:.3}", jiff::Timestamp::now())
+}

@@ -1,0 +1,99 @@
+//! A Rust closure as a tool.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+
+use async_trait::async_trait;
+use decanus_chat::{Effect, Example, ToolDefinition};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::tool::{Args, Tool, ToolContext, ToolError, ToolOutput};
+
+type Function<A> =
+    Box<dyn Fn(A, ToolContext) -> Pin<Box<dyn Future<Output = Result<Value, ToolError>> + Send>> + Send + Sync>;
+
+/// A tool made of a function. Its argument type gives the schema: field names, types, `Option` for what may be left
+/// out, and doc comments as descriptions.
+pub struct FnTool<A> {
+    definition: ToolDefinition,
+    function: Function<A>,
+    arguments: PhantomData<fn(A)>,
+}
+
+impl<A> FnTool<A>
+where
+    A: DeserializeOwned + JsonSchema + Send + 'static,
+{
+    /// A tool of this name. The function gets the arguments and the facts of the call; what it returns is given to the
+    /// model, text as it is and anything else as JSON.
+    pub fn new<R, F, Fut>(name: impl Into<String>, description: impl Into<String>, function: F) -> Self
+    where
+        R: Serialize,
+        F: Fn(A, ToolContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, ToolError>> + Send + 'static,
+    {
+        let definition = ToolDefinition {
+            name: name.into(),
+            description: description.into(),
+            parameters: parameters::<A>(),
+            ..ToolDefinition::default()
+        };
+        let function: Function<A> = Box::new(move |args, cx| {
+            let future = function(args, cx);
+            Box::pin(async move {
+                let result = future.await?;
+                serde_json::to_value(result).map_err(|e| ToolError::Fatal(format!("a result that is not JSON: {e}")))
+            })
+        });
+        Self { definition, function, arguments: PhantomData }
+    }
+
+    /// What calling it does to the world.
+    pub fn effect(mut self, effect: Effect) -> Self {
+        self.definition.effect = effect;
+        self
+    }
+
+    /// A request in words and the arguments it should lead to, for small models.
+    ///
+    /// Arguments that are not an object are left out.
+    pub fn example(mut self, request: impl Into<String>, arguments: Value) -> Self {
+        if let Value::Object(arguments) = arguments {
+            self.definition.examples.push(Example { request: request.into(), arguments });
+        }
+        self
+    }
+}
+
+/// The JSON Schema of a type, without what providers have no use for.
+fn parameters<A: JsonSchema>() -> Value {
+    let mut settings = schemars::generate::SchemaSettings::draft2020_12();
+    settings.inline_subschemas = true;
+    settings.meta_schema = None;
+    let mut schema = settings.into_generator().into_root_schema_for::<A>().to_value();
+    if let Some(map) = schema.as_object_mut() {
+        map.remove("title");
+        map.remove("description");
+    }
+    schema
+}
+
+#[async_trait]
+impl<A> Tool for FnTool<A>
+where
+    A: DeserializeOwned + JsonSchema + Send + 'static,
+{
+    fn definition(&self) -> &ToolDefinition {
+        &self.definition
+    }
+
+    async fn call(&self, args: Args, cx: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let args = serde_json::from_value(Value::Object(args))
+            .map_err(|e| ToolError::argument(format!("arguments for tool '{}': {e}", self.definition.name)))?;
+        (self.function)(args, cx.clone()).await.map(ToolOutput::new)
+    }
+}

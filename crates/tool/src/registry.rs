@@ -1,0 +1,141 @@
+//! The tools of one conversation, by the names that the model sees.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use decanus_base::names::did_you_mean;
+use decanus_chat::ToolDefinition;
+
+use crate::source::{SourceError, ToolSource};
+use crate::tool::Tool;
+
+/// A tool of the registry.
+#[derive(Clone)]
+pub struct Entry {
+    /// Where it comes from: `builtin`, or the workflow's name.
+    pub group: String,
+    /// What the model is told; its name is the registry's.
+    pub definition: ToolDefinition,
+    /// The tool itself.
+    pub tool: Arc<dyn Tool>,
+}
+
+/// Tools by name. The order of [`ToolRegistry::definitions`] is that of the names, so that the same tools always give
+/// the same request.
+#[derive(Clone, Default)]
+pub struct ToolRegistry {
+    tools: BTreeMap<String, Entry>,
+    warnings: Vec<String>,
+}
+
+/// Why a registry could not be made: the errors of sources.
+pub type RegistryError = SourceError;
+
+impl ToolRegistry {
+    /// A registry of these tools, each with its group. Tools of different groups with the same name all get their
+    /// group as a prefix, with a warning; the same tool given twice counts once.
+    pub fn new(tools: impl IntoIterator<Item = (String, Arc<dyn Tool>)>) -> Self {
+        let mut by_name: BTreeMap<String, Vec<(String, Arc<dyn Tool>)>> = BTreeMap::new();
+        for (group, tool) in tools {
+            let same = by_name.entry(tool.definition().name.clone()).or_default();
+            match same.iter_mut().find(|(g, _)| *g == group) {
+                Some(earlier) => earlier.1 = tool,
+                None => same.push((group, tool)),
+            }
+        }
+        let mut registry = Self::default();
+        for (name, same) in by_name {
+            let collide = same.len() > 1;
+            for (group, tool) in same {
+                let mut definition = tool.definition().clone();
+                if collide {
+                    definition.name = format!("{group}_{name}");
+                    let text = format!("several tools are called {name}; that of {group} is now {}", definition.name);
+                    registry.warnings.push(text);
+                }
+                registry.tools.insert(definition.name.clone(), Entry { group, definition, tool });
+            }
+        }
+        registry
+    }
+
+    /// A registry of the tools that some specs stand for.
+    ///
+    /// # Errors
+    /// For the first spec that no source knows, with names that may have been meant; and those of the sources.
+    pub async fn resolve(
+        sources: &[Arc<dyn ToolSource>],
+        specs: impl IntoIterator<Item = &str>,
+    ) -> Result<Self, RegistryError> {
+        let mut tools = Vec::new();
+        'specs: for spec in specs {
+            for source in sources {
+                if let Some(found) = source.resolve(spec).await? {
+                    tools.extend(found);
+                    continue 'specs;
+                }
+            }
+            let mut known = Vec::new();
+            for source in sources {
+                known.extend(source.names().await);
+            }
+            let guess = did_you_mean(spec, known.iter().map(String::as_str));
+            return Err(SourceError::Unknown(format!("there is no tool or workflow `{spec}`{guess}")));
+        }
+        Ok(Self::new(tools))
+    }
+
+    /// The tool of a name.
+    pub fn get(&self, name: &str) -> Option<&Entry> {
+        self.tools.get(name)
+    }
+
+    /// All tools, by name.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.tools.values()
+    }
+
+    /// What the model is told, by name.
+    pub fn definitions(&self) -> Vec<ToolDefinition> {
+        self.tools.values().map(|e| e.definition.clone()).collect()
+    }
+
+    /// The names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tools.keys().map(String::as_str)
+    }
+
+    /// What the user should know: renamed tools.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Whether there is no tool.
+    pub fn is_empty(&self) -> bool {
+        self.tools.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fn_tool::FnTool;
+    use schemars::JsonSchema;
+    use serde::Deserialize;
+
+    #[derive(Deserialize, JsonSchema)]
+    struct Nothing {}
+
+    fn tool(name: &str) -> Arc<dyn Tool> {
+        Arc::new(FnTool::new(name, "", |_: Nothing, _| async { Ok(()) }))
+    }
+
+    #[test]
+    fn colliding_names_get_their_group_as_prefix() {
+        let tools = [("A", "x"), ("B", "x"), ("B", "y"), ("B", "y")];
+        let registry = ToolRegistry::new(tools.map(|(g, n)| (g.to_owned(), tool(n))));
+        assert_eq!(registry.names().collect::<Vec<_>>(), ["A_x", "B_x", "y"]);
+        assert_eq!(registry.get("A_x").unwrap().definition.name, "A_x");
+        assert_eq!(registry.warnings().len(), 2);
+    }
+}
