@@ -1,0 +1,376 @@
+//! One question, answered.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use decanus_backend::{CallCx, Collector, Conversation, Delta, FinishReason, Response, View};
+use decanus_chat::{
+    Effect, FunctionCall, FunctionCallOutput, Message, Meta, Role, StoreError, ToolDefinition, Transcript, Usage, Version,
+};
+use decanus_tool::{Dispatcher, Event, Finished, Repetition, Run, ToolErrorClass, ToolRegistry};
+use futures::StreamExt;
+use serde_json::{Map, Value};
+
+use crate::error::AgentError;
+
+/// What is asked, of whom, with what.
+pub struct Request {
+    /// The conversation so far: system, user, assistant, calls and outputs.
+    pub messages: Vec<Message>,
+    /// The question, stored as a user message; none to go on with what is there.
+    pub question: Option<String>,
+    /// Request parameters over those of the endpoint.
+    pub parameters: Map<String, Value>,
+    /// `auto`, `none`, `required` or a tool's name; for the first request only.
+    pub tool_choice: Option<String>,
+    /// Whether to ask for streams.
+    pub stream: bool,
+    /// Whether to tell how choices are made.
+    pub explain: bool,
+}
+
+impl Default for Request {
+    fn default() -> Self {
+        Self {
+            messages: Vec::new(),
+            question: None,
+            parameters: Map::new(),
+            tool_choice: None,
+            stream: true,
+            explain: false,
+        }
+    }
+}
+
+/// What a run came to, also when it failed.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// The final text, or as much of it as arrived.
+    pub answer: String,
+    /// The messages that the run added, metas included, in the order in which they were stored.
+    pub messages: Vec<Message>,
+    /// Tokens of all requests of the run.
+    pub usage: Usage,
+    /// Requests made.
+    pub rounds: u32,
+    /// Jobs behind tool results, in order of their first use.
+    pub jobs: Vec<String>,
+    /// Whether a template stated the answer.
+    pub stated_by_template: bool,
+    /// Whether the output limit cut the answer.
+    pub cut_by_length: bool,
+    /// There was nothing to do: no question, no pending call, no message that asks for an answer.
+    pub idle: bool,
+    /// Why the run failed, if it did.
+    pub error: Option<AgentError>,
+}
+
+/// A model with its tools.
+pub struct Agent {
+    conversation: Box<dyn Conversation>,
+    registry: Arc<ToolRegistry>,
+    definitions: Vec<ToolDefinition>,
+    dispatcher: Dispatcher,
+    /// The model's name, for messages.
+    model: String,
+}
+
+/// What one call of `Agent::run` carries along.
+struct Turn<'a> {
+    run: &'a Run,
+    store: &'a mut dyn Transcript,
+    version: Version,
+    messages: Vec<Message>,
+    ids: HashSet<String>,
+    outcome: Outcome,
+}
+
+impl Agent {
+    /// An agent that asks this conversation and calls these tools.
+    pub fn new(conversation: Box<dyn Conversation>, registry: Arc<ToolRegistry>, model: impl Into<String>) -> Self {
+        Self {
+            conversation,
+            definitions: registry.definitions(),
+            dispatcher: Dispatcher::new(registry.clone()),
+            registry,
+            model: model.into(),
+        }
+    }
+
+    /// What the first request would be, without sending it. The question is not stored.
+    ///
+    /// # Errors
+    /// Those of encoding.
+    pub fn dry_run(&mut self, request: &Request) -> Result<decanus_backend::DryRun, AgentError> {
+        let mut messages = request.messages.clone();
+        messages.extend(request.question.clone().map(Message::user));
+        let view = View {
+            messages: &messages,
+            tools: &self.definitions,
+            parameters: &request.parameters,
+            tool_choice: request.tool_choice.as_deref(),
+        };
+        Ok(self.conversation.dry_run(&view, request.stream)?)
+    }
+
+    /// Answers. Everything that happens is appended to `store`, which holds `request.messages` already. Calls that
+    /// were left without an output come first: they are made again when that is safe, and answered with the truth
+    /// otherwise.
+    pub async fn run(&mut self, request: Request, store: &mut dyn Transcript, run: &Run) -> Outcome {
+        let ids = request.messages.iter().filter_map(|m| FunctionCall::from_message(m).ok()).map(|c| c.id).collect();
+        let mut turn = Turn {
+            run,
+            version: store.version(),
+            store,
+            messages: request.messages.clone(),
+            ids,
+            outcome: Outcome::default(),
+        };
+        let result = self.steps(&request, &mut turn).await;
+        let mut outcome = turn.outcome;
+        outcome.rounds = run.rounds();
+        outcome.error = result.err();
+        outcome
+    }
+
+    async fn steps(&mut self, request: &Request, turn: &mut Turn<'_>) -> Result<(), AgentError> {
+        order_outputs(&mut turn.messages);
+        let pending = decanus_chat::plan::pending(&turn.messages);
+        self.resume(&pending, turn).await?;
+        if let Some(question) = &request.question {
+            turn.store(&Meta::new(), vec![Message::user(question.clone())])?;
+        } else if !turn.asks_for_an_answer() {
+            turn.outcome.idle = true;
+            return Ok(());
+        }
+        let mut repetition = Repetition::default();
+        let mut empty_before = false;
+        let mut tool_choice = request.tool_choice.as_deref();
+        loop {
+            let round = turn.run.charge_round()?;
+            turn.run.emit(Event::Round(round));
+            let (response, failed) = self.complete(request, tool_choice, turn).await;
+            turn.outcome.answer.clone_from(&response.text);
+            if let Some(error) = failed {
+                return Err(error);
+            }
+            tool_choice = None;
+            if response.calls.is_empty() && response.text.trim().is_empty() {
+                if std::mem::replace(&mut empty_before, true) {
+                    return Err(AgentError::Empty(self.model.clone()));
+                }
+                turn.run.emit(Event::Warning(format!("{} gave an empty answer; asking once more", self.model)));
+                turn.charge(&response);
+                continue;
+            }
+            empty_before = false;
+            let calls = turn.store_response(response)?;
+            if calls.is_empty() {
+                return Ok(());
+            }
+            let limits = turn.run.limits().clone();
+            let count = repetition.count(&calls);
+            if count > limits.identical_calls {
+                for call in &calls {
+                    turn.store_output(Repetition::notice(call, count))?;
+                }
+                if count >= limits.identical_end {
+                    let name = calls[0].name.clone();
+                    return Err(decanus_tool::LimitReached::IdenticalCalls { name, count }.into());
+                }
+            } else {
+                self.dispatch(&calls, turn).await?;
+            }
+            if turn.run.cancel().is_cancelled() {
+                return Err(AgentError::Interrupted);
+            }
+        }
+    }
+
+    /// One request: the response, as far as it came, and why it came no further.
+    async fn complete(
+        &mut self,
+        request: &Request,
+        tool_choice: Option<&str>,
+        turn: &Turn<'_>,
+    ) -> (Response, Option<AgentError>) {
+        let view = View {
+            messages: &turn.messages,
+            tools: &self.definitions,
+            parameters: &request.parameters,
+            tool_choice,
+        };
+        let cx = CallCx {
+            cancel: turn.run.cancel().clone(),
+            timeout: turn.run.limits().request_time,
+            stream: request.stream,
+            explain: request.explain,
+        };
+        let mut collector = Collector::new();
+        let mut template = false;
+        let mut stream = self.conversation.complete(&view, &cx);
+        while let Some(delta) = stream.next().await {
+            match delta {
+                Ok(delta) => {
+                    match &delta {
+                        Delta::StatedByTemplate => template = true,
+                        Delta::Text(text) => turn.run.emit(Event::Text { text: text.clone(), template }),
+                        Delta::Reasoning(text) => turn.run.emit(Event::Reasoning(text.clone())),
+                        Delta::Explain(value) => turn.run.emit(Event::Explain(value.clone())),
+                        _ => {}
+                    }
+                    collector.push(&delta);
+                }
+                Err(error) => return (collector.finish(), Some(error.into())),
+            }
+        }
+        let response = collector.finish();
+        if !response.usage.is_empty() {
+            turn.run.emit(Event::Usage(response.usage));
+        }
+        (response, None)
+    }
+
+    async fn dispatch(&self, calls: &[FunctionCall], turn: &mut Turn<'_>) -> Result<(), AgentError> {
+        let mut failed = None;
+        let run = turn.run;
+        let mut sink = |finished: Finished| {
+            if let Some(message) = &finished.fatal {
+                let name = finished.output.name.clone();
+                failed.get_or_insert(AgentError::Tool { name, message: message.clone() });
+            }
+            // A store that fails must not keep the other calls from being told; the first error is the one reported.
+            if let Err(error) = turn.store_output(finished.output) {
+                failed.get_or_insert(error.into());
+            }
+        };
+        self.dispatcher.dispatch(calls, run, &mut sink).await;
+        let answer = turn.messages.iter().rposition(|m| m.role == Role::User).unwrap_or(0);
+        order_outputs(&mut turn.messages[answer..]);
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Calls that were under way when an earlier run ended.
+    async fn resume(&self, pending: &[FunctionCall], turn: &mut Turn<'_>) -> Result<(), AgentError> {
+        let effect = |c: &FunctionCall| self.registry.get(&c.name).map_or(Effect::Unknown, |e| e.definition.effect);
+        let (again, lost): (Vec<_>, Vec<_>) = pending.iter().cloned().partition(|c| effect(c).is_repeatable());
+        for call in lost {
+            turn.store_output(FunctionCallOutput {
+                id: call.id,
+                name: call.name,
+                content: "interrupted; whether it ran is unknown".into(),
+                error: Some(ToolErrorClass::Interrupted.as_str().into()),
+                timestamp: Some(decanus_chat::timestamp()),
+                ..FunctionCallOutput::default()
+            })?;
+        }
+        if again.is_empty() { Ok(()) } else { self.dispatch(&again, turn).await }
+    }
+}
+
+impl Turn<'_> {
+    fn asks_for_an_answer(&self) -> bool {
+        self.messages.last().is_some_and(|m| matches!(m.role, Role::User | Role::FunctionCallOutput))
+    }
+
+    fn store(&mut self, meta: &Meta, messages: Vec<Message>) -> Result<(), StoreError> {
+        self.version = self.store.append(meta, &messages, self.version)?;
+        self.outcome.messages.push(meta.to_message());
+        self.outcome.messages.extend(messages.iter().cloned());
+        self.messages.extend(messages);
+        Ok(())
+    }
+
+    fn charge(&mut self, response: &Response) {
+        self.outcome.usage += response.usage;
+    }
+
+    /// Stores an answer: its meta, the calls, then the text. Gives the calls with the ids under which they are stored,
+    /// which no earlier call of the conversation has.
+    fn store_response(&mut self, response: Response) -> Result<Vec<FunctionCall>, StoreError> {
+        self.charge(&response);
+        let mut meta = Meta::new();
+        meta.set_usage(&response.usage).set("timestamp", decanus_chat::timestamp());
+        meta.set("inference_id", uuid::Uuid::new_v4());
+        for (key, value) in [("model", &response.model), ("provider_response_id", &response.id)] {
+            if let Some(value) = value {
+                meta.set(key, value);
+            }
+        }
+        if !response.reasoning.is_empty() {
+            meta.set("reas", response.reasoning.replace('\n', " "));
+        }
+        if response.stated_by_template {
+            meta.set("stated_by", "template");
+        }
+        let cut = response.finish == Some(FinishReason::Length);
+        if cut {
+            meta.set("finish", "length");
+        }
+        let mut calls = response.calls;
+        for call in &mut calls {
+            let base = call.id.clone();
+            let mut n = 1;
+            while !self.ids.insert(call.id.clone()) {
+                n += 1;
+                call.id = format!("{base}_{n}");
+            }
+        }
+        let mut messages: Vec<Message> = calls.iter().map(FunctionCall::to_message).collect();
+        if !response.text.is_empty() {
+            messages.push(Message::assistant(response.text));
+        }
+        self.store(&meta, messages)?;
+        self.outcome.stated_by_template = response.stated_by_template;
+        self.outcome.cut_by_length = cut;
+        if cut && calls.is_empty() {
+            self.run.emit(Event::Warning("the answer was cut by the model's output limit".into()));
+        }
+        Ok(calls)
+    }
+
+    fn store_output(&mut self, output: FunctionCallOutput) -> Result<(), StoreError> {
+        if let Some(job) = output.job.clone().filter(|j| !self.outcome.jobs.contains(j)) {
+            self.outcome.jobs.push(job);
+        }
+        self.store(&Meta::new(), vec![output.to_message()])?;
+        Ok(())
+    }
+}
+
+/// Puts outputs into the order of their calls: they are stored as they come, and a request must not depend on which
+/// tool was faster. Outputs follow the calls (and the text) of one answer; each such block is sorted by itself.
+fn order_outputs(messages: &mut [Message]) {
+    let mut calls: HashMap<String, usize> = HashMap::new();
+    let mut at = 0;
+    while at < messages.len() {
+        if messages[at].role != Role::FunctionCallOutput {
+            if let Ok(call) = FunctionCall::from_message(&messages[at]) {
+                calls.insert(call.id, at);
+            }
+            at += 1;
+            continue;
+        }
+        let outputs = messages[at..].iter().take_while(|m| m.role == Role::FunctionCallOutput).count();
+        messages[at..at + outputs].sort_by_cached_key(|m| {
+            let id = FunctionCallOutput::from_message(m).map(|o| o.id).unwrap_or_default();
+            calls.get(&id).copied().unwrap_or(usize::MAX)
+        });
+        at += outputs;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outputs_are_put_in_the_order_of_their_calls() {
+        let call = |id: &str| Message::new(Role::FunctionCall, format!("{{\"name\":\"f\",\"id\":\"{id}\"}}"));
+        let output = |id: &str| Message::new(Role::FunctionCallOutput, format!("{{\"content\":\"\",\"id\":\"{id}\"}}"));
+        let mut messages = vec![call("a"), call("b"), Message::assistant("x"), output("b"), output("a"), call("c"), output("c")];
+        order_outputs(&mut messages);
+        let expected = [call("a"), call("b"), Message::assistant("x"), output("a"), output("b"), call("c"), output("c")];
+        assert_eq!(messages, expected);
+    }
+}
