@@ -61,14 +61,22 @@ impl From<BackendError> for AgentError {
     fn from(e: BackendError) -> Self {
         match e {
             BackendError::Cancelled => Self::Interrupted,
-            e => Self::Backend { kind: e.kind(), message: e.to_string(), hints: e.hints() },
+            e => Self::Backend {
+                kind: e.kind(),
+                message: e.to_string(),
+                hints: e.hints(),
+            },
         }
     }
 }
 
 impl From<StoreError> for AgentError {
     fn from(e: StoreError) -> Self {
-        Self::Store { kind: e.kind(), message: e.to_string(), hints: e.hints() }
+        Self::Store {
+            kind: e.kind(),
+            message: e.to_string(),
+            hints: e.hints(),
+        }
     }
 }
 

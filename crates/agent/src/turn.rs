@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use decanus_backend::{CallCx, Collector, Conversation, Delta, FinishReason, Response, View};
 use decanus_chat::{
-    Effect, FunctionCall, FunctionCallOutput, Message, Meta, Role, StoreError, ToolDefinition, Transcript, Usage, Version,
+    Effect, FunctionCall, FunctionCallOutput, Message, Meta, Role, StoreError, ToolDefinition, Transcript, Usage,
+    Version,
 };
 use decanus_tool::{Dispatcher, Event, Finished, Repetition, Run, ToolErrorClass, ToolRegistry};
 use futures::StreamExt;
@@ -117,7 +118,12 @@ impl Agent {
     /// were left without an output come first: they are made again when that is safe, and answered with the truth
     /// otherwise.
     pub async fn run(&mut self, request: Request, store: &mut dyn Transcript, run: &Run) -> Outcome {
-        let ids = request.messages.iter().filter_map(|m| FunctionCall::from_message(m).ok()).map(|c| c.id).collect();
+        let ids = request
+            .messages
+            .iter()
+            .filter_map(|m| FunctionCall::from_message(m).ok())
+            .map(|c| c.id)
+            .collect();
         let mut turn = Turn {
             run,
             version: store.version(),
@@ -159,7 +165,10 @@ impl Agent {
                 if std::mem::replace(&mut empty_before, true) {
                     return Err(AgentError::Empty(self.model.clone()));
                 }
-                turn.run.emit(Event::Warning(format!("{} gave an empty answer; asking once more", self.model)));
+                turn.run.emit(Event::Warning(format!(
+                    "{} gave an empty answer; asking once more",
+                    self.model
+                )));
                 turn.charge(&response);
                 continue;
             }
@@ -214,7 +223,10 @@ impl Agent {
                 Ok(delta) => {
                     match &delta {
                         Delta::StatedByTemplate => template = true,
-                        Delta::Text(text) => turn.run.emit(Event::Text { text: text.clone(), template }),
+                        Delta::Text(text) => turn.run.emit(Event::Text {
+                            text: text.clone(),
+                            template,
+                        }),
                         Delta::Reasoning(text) => turn.run.emit(Event::Reasoning(text.clone())),
                         Delta::Explain(value) => turn.run.emit(Event::Explain(value.clone())),
                         _ => {}
@@ -237,7 +249,10 @@ impl Agent {
         let mut sink = |finished: Finished| {
             if let Some(message) = &finished.fatal {
                 let name = finished.output.name.clone();
-                failed.get_or_insert(AgentError::Tool { name, message: message.clone() });
+                failed.get_or_insert(AgentError::Tool {
+                    name,
+                    message: message.clone(),
+                });
             }
             // A store that fails must not keep the other calls from being told; the first error is the one reported.
             if let Err(error) = turn.store_output(finished.output) {
@@ -252,7 +267,11 @@ impl Agent {
 
     /// Calls that were under way when an earlier run ended.
     async fn resume(&self, pending: &[FunctionCall], turn: &mut Turn<'_>) -> Result<(), AgentError> {
-        let effect = |c: &FunctionCall| self.registry.get(&c.name).map_or(Effect::Unknown, |e| e.definition.effect);
+        let effect = |c: &FunctionCall| {
+            self.registry
+                .get(&c.name)
+                .map_or(Effect::Unknown, |e| e.definition.effect)
+        };
         let (again, lost): (Vec<_>, Vec<_>) = pending.iter().cloned().partition(|c| effect(c).is_repeatable());
         for call in lost {
             turn.store_output(FunctionCallOutput {
@@ -264,13 +283,19 @@ impl Agent {
                 ..FunctionCallOutput::default()
             })?;
         }
-        if again.is_empty() { Ok(()) } else { self.dispatch(&again, turn).await }
+        if again.is_empty() {
+            Ok(())
+        } else {
+            self.dispatch(&again, turn).await
+        }
     }
 }
 
 impl Turn<'_> {
     fn asks_for_an_answer(&self) -> bool {
-        self.messages.last().is_some_and(|m| matches!(m.role, Role::User | Role::FunctionCallOutput))
+        self.messages
+            .last()
+            .is_some_and(|m| matches!(m.role, Role::User | Role::FunctionCallOutput))
     }
 
     fn store(&mut self, meta: &Meta, messages: Vec<Message>) -> Result<(), StoreError> {
@@ -290,7 +315,8 @@ impl Turn<'_> {
     fn store_response(&mut self, response: Response) -> Result<Vec<FunctionCall>, StoreError> {
         self.charge(&response);
         let mut meta = Meta::new();
-        meta.set_usage(&response.usage).set("timestamp", decanus_chat::timestamp());
+        meta.set_usage(&response.usage)
+            .set("timestamp", decanus_chat::timestamp());
         meta.set("inference_id", uuid::Uuid::new_v4());
         for (key, value) in [("model", &response.model), ("provider_response_id", &response.id)] {
             if let Some(value) = value {
@@ -324,7 +350,8 @@ impl Turn<'_> {
         self.outcome.stated_by_template = response.stated_by_template;
         self.outcome.cut_by_length = cut;
         if cut && calls.is_empty() {
-            self.run.emit(Event::Warning("the answer was cut by the model's output limit".into()));
+            self.run
+                .emit(Event::Warning("the answer was cut by the model's output limit".into()));
         }
         Ok(calls)
     }
@@ -351,7 +378,10 @@ fn order_outputs(messages: &mut [Message]) {
             at += 1;
             continue;
         }
-        let outputs = messages[at..].iter().take_while(|m| m.role == Role::FunctionCallOutput).count();
+        let outputs = messages[at..]
+            .iter()
+            .take_while(|m| m.role == Role::FunctionCallOutput)
+            .count();
         messages[at..at + outputs].sort_by_cached_key(|m| {
             let id = FunctionCallOutput::from_message(m).map(|o| o.id).unwrap_or_default();
             calls.get(&id).copied().unwrap_or(usize::MAX)
@@ -367,10 +397,31 @@ mod tests {
     #[test]
     fn outputs_are_put_in_the_order_of_their_calls() {
         let call = |id: &str| Message::new(Role::FunctionCall, format!("{{\"name\":\"f\",\"id\":\"{id}\"}}"));
-        let output = |id: &str| Message::new(Role::FunctionCallOutput, format!("{{\"content\":\"\",\"id\":\"{id}\"}}"));
-        let mut messages = vec![call("a"), call("b"), Message::assistant("x"), output("b"), output("a"), call("c"), output("c")];
+        let output = |id: &str| {
+            Message::new(
+                Role::FunctionCallOutput,
+                format!("{{\"content\":\"\",\"id\":\"{id}\"}}"),
+            )
+        };
+        let mut messages = vec![
+            call("a"),
+            call("b"),
+            Message::assistant("x"),
+            output("b"),
+            output("a"),
+            call("c"),
+            output("c"),
+        ];
         order_outputs(&mut messages);
-        let expected = [call("a"), call("b"), Message::assistant("x"), output("a"), output("b"), call("c"), output("c")];
+        let expected = [
+            call("a"),
+            call("b"),
+            Message::assistant("x"),
+            output("a"),
+            output("b"),
+            call("c"),
+            output("c"),
+        ];
         assert_eq!(messages, expected);
     }
 }

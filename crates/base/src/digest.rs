@@ -107,8 +107,20 @@ mod tests {
 
     #[test]
     fn different_values_have_different_digests() {
-        let values =
-            [json!(["a, b"]), json!(["a", "b"]), json!("3"), json!(3), json!(3.0), json!(true), json!("true"), json!(null), json!([]), json!({}), json!([["a"], "b"]), json!([["a", "b"]])];
+        let values = [
+            json!(["a, b"]),
+            json!(["a", "b"]),
+            json!("3"),
+            json!(3),
+            json!(3.0),
+            json!(true),
+            json!("true"),
+            json!(null),
+            json!([]),
+            json!({}),
+            json!([["a"], "b"]),
+            json!([["a", "b"]]),
+        ];
         for (i, a) in values.iter().enumerate() {
             for b in &values[i + 1..] {
                 assert_ne!(digest(a.clone()), digest(b.clone()), "{a} {b}");
@@ -119,6 +131,9 @@ mod tests {
 
     #[test]
     fn sha256_is_the_published_one() {
-        assert_eq!(sha256_hex(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_eq!(
+            sha256_hex(b"abc"),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
     }
 }

@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 /// # Errors
 /// Those of the file system, with the path in the message; the old content is then untouched.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = path
+        .parent()
+        .filter(|p| !p.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     let step = || -> io::Result<()> {
         fs::create_dir_all(dir)?;
         let mut temporary = tempfile::Builder::new().prefix(".tmp-").tempfile_in(dir)?;
@@ -96,7 +99,10 @@ impl OwnerLock {
                 Err(TryLockError::WouldBlock) => {}
             }
             if start.elapsed() >= patience || stop() {
-                return Err(LockError::Held { path: path.to_owned(), holder: holder(&mut file) });
+                return Err(LockError::Held {
+                    path: path.to_owned(),
+                    holder: holder(&mut file),
+                });
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(50));
@@ -104,7 +110,10 @@ impl OwnerLock {
         file.set_len(0)?;
         file.rewind()?;
         write!(file, "process {} on {}", std::process::id(), crate::process::host())?;
-        Ok(Self { file, path: path.to_owned() })
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+        })
     }
 }
 
@@ -141,7 +150,10 @@ pub fn read_text(path: &Path) -> io::Result<String> {
     let bytes = fs::read(path).map_err(|e| named(e, path))?;
     let mut text = String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
-        io::Error::new(io::ErrorKind::InvalidData, format!("{}: not UTF-8 text (byte {at})", path.display()))
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("{}: not UTF-8 text (byte {at})", path.display()),
+        )
     })?;
     if text.starts_with('\u{feff}') {
         text.drain(..'\u{feff}'.len_utf8());
@@ -169,7 +181,10 @@ mod tests {
         let path = dir.path().join("x.lock");
         let first = OwnerLock::acquire(&path, Duration::ZERO, &|| false).unwrap();
         let error = OwnerLock::acquire(&path, Duration::from_millis(30), &|| false).unwrap_err();
-        assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+        assert!(
+            error.to_string().contains(&format!("process {}", std::process::id())),
+            "{error}"
+        );
         drop(first);
         OwnerLock::acquire(&path, Duration::ZERO, &|| false).unwrap();
         assert!(!path.exists());

@@ -22,12 +22,21 @@ pub fn suggest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Vec
     let mut close: Vec<(f64, usize, &str)> = known
         .into_iter()
         .filter(|k| *k != typed)
-        .map(|k| (strsim::jaro_winkler(&low, &k.to_lowercase()), strsim::levenshtein(&low, &k.to_lowercase()), k))
+        .map(|k| {
+            (
+                strsim::jaro_winkler(&low, &k.to_lowercase()),
+                strsim::levenshtein(&low, &k.to_lowercase()),
+                k,
+            )
+        })
         .filter(|(similarity, _, _)| *similarity >= threshold)
         .collect();
     close.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let near: Vec<String> =
-        close.iter().filter(|(_, distance, _)| *distance <= length.div_ceil(4)).map(|c| c.2.to_owned()).collect();
+    let near: Vec<String> = close
+        .iter()
+        .filter(|(_, distance, _)| *distance <= length.div_ceil(4))
+        .map(|c| c.2.to_owned())
+        .collect();
     if !near.is_empty() {
         return near.into_iter().take(3).collect();
     }

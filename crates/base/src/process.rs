@@ -195,7 +195,9 @@ pub fn start_time(pid: u32) -> Option<u64> {
 
 /// The name of this machine.
 pub fn host() -> String {
-    nix::unistd::gethostname().map(|h| h.to_string_lossy().into_owned()).unwrap_or_default()
+    nix::unistd::gethostname()
+        .map(|h| h.to_string_lossy().into_owned())
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -220,7 +222,10 @@ mod tests {
 
     #[test]
     fn exit_codes_output_and_environment() {
-        assert_eq!(sh("echo $GREETING; exit 3", None, &|| false), (Ended::Exit(3), "hello\n".into()));
+        assert_eq!(
+            sh("echo $GREETING; exit 3", None, &|| false),
+            (Ended::Exit(3), "hello\n".into())
+        );
         assert_eq!(sh("kill -9 $$", None, &|| false).0, Ended::Signal(9));
     }
 
@@ -237,7 +242,11 @@ mod tests {
 
     #[test]
     fn one_that_ignores_term_is_killed() {
-        let (ended, _) = sh("trap '' TERM; while :; do sleep 0.1; done", Some(Duration::from_millis(100)), &|| false);
+        let (ended, _) = sh(
+            "trap '' TERM; while :; do sleep 0.1; done",
+            Some(Duration::from_millis(100)),
+            &|| false,
+        );
         assert_eq!(ended, Ended::TimedOut);
     }
 

@@ -34,7 +34,9 @@ impl Project {
     /// When `dir` is not a folder.
     pub fn find(dir: &Path) -> Result<Self, ProjectError> {
         let working_dir = std::path::absolute(dir).map_err(ProjectError::NoWorkingDirectory)?;
-        let working_dir = working_dir.canonicalize().map_err(|_| ProjectError::NotAFolder(working_dir.clone()))?;
+        let working_dir = working_dir
+            .canonicalize()
+            .map_err(|_| ProjectError::NotAFolder(working_dir.clone()))?;
         if !working_dir.is_dir() {
             return Err(ProjectError::NotAFolder(working_dir));
         }
@@ -43,7 +45,11 @@ impl Project {
             .find(|a| a.join("decanus.toml").is_file())
             .unwrap_or(&working_dir)
             .to_owned();
-        Ok(Self { root, working_dir, home: home() })
+        Ok(Self {
+            root,
+            working_dir,
+            home: home(),
+        })
     }
 
     /// The project of the working directory.
@@ -73,7 +79,9 @@ impl Project {
 fn home() -> PathBuf {
     match std::env::var_os("DECANUS_HOME").filter(|h| !h.is_empty()) {
         Some(home) => std::path::absolute(&home).unwrap_or_else(|_| home.into()),
-        None => std::env::home_dir().unwrap_or_else(|| PathBuf::from("/")).join(".decanus"),
+        None => std::env::home_dir()
+            .unwrap_or_else(|| PathBuf::from("/"))
+            .join(".decanus"),
     }
 }
 

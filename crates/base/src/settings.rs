@@ -93,7 +93,10 @@ impl Settings {
     /// Syntax, unknown keys and values of the wrong kind, with line and column.
     pub fn load(root: &Path) -> Result<Self, SettingsError> {
         let file = root.join("decanus.toml");
-        let fail = |message: String| SettingsError { file: file.clone(), message };
+        let fail = |message: String| SettingsError {
+            file: file.clone(),
+            message,
+        };
         match std::fs::read_to_string(&file) {
             Ok(text) => toml::from_str(&text).map_err(|e| fail(e.to_string().trim_end().to_owned())),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
@@ -123,12 +126,19 @@ mod tests {
     fn settings_are_strict() {
         let dir = tempfile::tempdir().unwrap();
         assert!(Settings::load(dir.path()).unwrap().endpoint.is_none());
-        std::fs::write(dir.path().join("decanus.toml"), "endpoint = 'lab'\n[limits]\nrounds = 5\ntool_time = '2m'\n").unwrap();
+        std::fs::write(
+            dir.path().join("decanus.toml"),
+            "endpoint = 'lab'\n[limits]\nrounds = 5\ntool_time = '2m'\n",
+        )
+        .unwrap();
         let settings = Settings::load(dir.path()).unwrap();
         assert_eq!(settings.endpoint.as_deref(), Some("lab"));
         assert_eq!(settings.limits.tool_time, Some(Duration::from_secs(120)));
         std::fs::write(dir.path().join("decanus.toml"), "endpont = 'lab'\n").unwrap();
         let error = Settings::load(dir.path()).unwrap_err().to_string();
-        assert!(error.contains("decanus.toml") && error.contains("line 1") && error.contains("endpont"), "{error}");
+        assert!(
+            error.contains("decanus.toml") && error.contains("line 1") && error.contains("endpont"),
+            "{error}"
+        );
     }
 }

@@ -21,7 +21,10 @@ fn is_unsafe(c: char) -> bool {
 
 /// The first characters of a text on one line, with `…` when something was cut.
 pub fn brief(text: &str, max_chars: usize) -> String {
-    let flat: String = text.chars().map(|c| if c == '\n' || c == '\r' || c == '\t' { ' ' } else { c }).collect();
+    let flat: String = text
+        .chars()
+        .map(|c| if c == '\n' || c == '\r' || c == '\t' { ' ' } else { c })
+        .collect();
     if flat.chars().count() <= max_chars {
         return flat;
     }

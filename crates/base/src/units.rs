@@ -15,7 +15,11 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         "" | "s" => 1.0,
         "m" => 60.0,
         "h" => 3600.0,
-        _ => return Err(format!("`{text}` is not a duration; write 500ms, 10s, 2m, 1h or a number of seconds")),
+        _ => {
+            return Err(format!(
+                "`{text}` is not a duration; write 500ms, 10s, 2m, 1h or a number of seconds"
+            ));
+        }
     };
     number
         .trim()

@@ -59,7 +59,12 @@ pub enum Data {
 /// # Errors
 /// A syntax error, several documents, duplicate keys, tags or keys that are not scalars, each with its line.
 pub fn parse(text: &str, file: &Path) -> Result<Node, YamlError> {
-    let fail = |line: usize, message: String| YamlError { file: file.to_owned(), line, key: String::new(), message };
+    let fail = |line: usize, message: String| YamlError {
+        file: file.to_owned(),
+        line,
+        key: String::new(),
+        message,
+    };
     let mut loader = YamlLoader::<MarkedYaml>::default();
     loader.early_parse(false);
     let mut parser = saphyr_parser::Parser::new_from_str(text);
@@ -71,16 +76,35 @@ pub fn parse(text: &str, file: &Path) -> Result<Node, YamlError> {
     let mut documents = loader.into_documents();
     let file: std::sync::Arc<Path> = file.into();
     match documents.len() {
-        0 => Ok(Node { line: 1, key: String::new(), data: Data::Mapping(Vec::new()), file }),
+        0 => Ok(Node {
+            line: 1,
+            key: String::new(),
+            data: Data::Mapping(Vec::new()),
+            file,
+        }),
         1 => convert(documents.remove(0), String::new(), &file),
-        n => Err(fail(documents[1].span.start.line().max(1), format!("{n} documents in one file; one is expected"))),
+        n => Err(fail(
+            documents[1].span.start.line().max(1),
+            format!("{n} documents in one file; one is expected"),
+        )),
     }
 }
 
 fn convert(node: MarkedYaml<'_>, key: String, file: &std::sync::Arc<Path>) -> Result<Node, YamlError> {
     let line = node.span.start.line().max(1);
-    let fail = |message: &str| YamlError { file: file.to_path_buf(), line, key: key.clone(), message: message.into() };
-    let below = |name: &str| if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") };
+    let fail = |message: &str| YamlError {
+        file: file.to_path_buf(),
+        line,
+        key: key.clone(),
+        message: message.into(),
+    };
+    let below = |name: &str| {
+        if key.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{key}.{name}")
+        }
+    };
     let data = match node.data {
         YamlData::Representation(text, style, None) => Data::Scalar(scalar(&text, style)),
         YamlData::Sequence(items) => Data::Sequence(
@@ -104,7 +128,12 @@ fn convert(node: MarkedYaml<'_>, key: String, file: &std::sync::Arc<Path>) -> Re
         }
         _ => return Err(fail("tags, and values of this kind, are not supported here")),
     };
-    Ok(Node { line, key, data, file: file.clone() })
+    Ok(Node {
+        line,
+        key,
+        data,
+        file: file.clone(),
+    })
 }
 
 fn scalar(text: &str, style: ScalarStyle) -> Value {
@@ -132,7 +161,12 @@ fn number(text: &str) -> Option<Value> {
 impl Node {
     /// An error about this value.
     pub fn error(&self, message: impl Into<String>) -> YamlError {
-        YamlError { file: self.file.to_path_buf(), line: self.line, key: self.key.clone(), message: message.into() }
+        YamlError {
+            file: self.file.to_path_buf(),
+            line: self.line,
+            key: self.key.clone(),
+            message: message.into(),
+        }
     }
 
     /// The members of a map.
@@ -212,9 +246,12 @@ impl Node {
         match &self.data {
             Data::Scalar(v) => v.clone(),
             Data::Sequence(items) => Value::Array(items.iter().map(Node::to_json).collect()),
-            Data::Mapping(entries) => {
-                Value::Object(entries.iter().map(|(n, _, v)| (n.clone(), v.to_json())).collect::<Map<_, _>>())
-            }
+            Data::Mapping(entries) => Value::Object(
+                entries
+                    .iter()
+                    .map(|(n, _, v)| (n.clone(), v.to_json()))
+                    .collect::<Map<_, _>>(),
+            ),
         }
     }
 
@@ -250,7 +287,11 @@ mod tests {
     #[test]
     fn errors_name_file_line_and_key() {
         let node = read("tasks:\n  a:\n    inputs:\n      x: {typ: integer}\n").unwrap();
-        let input = node.get("tasks").and_then(|n| n.get("a")).and_then(|n| n.get("inputs")).and_then(|n| n.get("x"));
+        let input = node
+            .get("tasks")
+            .and_then(|n| n.get("a"))
+            .and_then(|n| n.get("inputs"))
+            .and_then(|n| n.get("x"));
         let error = input.unwrap().only(&["type", "default"]).unwrap_err();
         assert_eq!(
             error.to_string(),

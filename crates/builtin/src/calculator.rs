@@ -23,14 +23,28 @@ pub struct Calculation {
 }
 
 pub(crate) fn tool() -> FnTool<Calculation> {
-    FnTool::new("calculator", "Adds, subtracts, multiplies or divides two numbers.", |args: Calculation, _| async move {
-        calculate(&args.operand1, &args.operand2, &args.operation)
-    })
+    FnTool::new(
+        "calculator",
+        "Adds, subtracts, multiplies or divides two numbers.",
+        |args: Calculation, _| async move { calculate(&args.operand1, &args.operand2, &args.operation) },
+    )
     .effect(Effect::ReadOnly)
-    .example("What is 3 plus 4?", json!({"operand1": 3, "operand2": 4, "operation": "add"}))
-    .example("Multiply 6 by 9", json!({"operand1": 6, "operand2": 9, "operation": "multiply"}))
-    .example("What is 90 minus 15.5?", json!({"operand1": 90, "operand2": 15.5, "operation": "subtract"}))
-    .example("Divide 48 by 6", json!({"operand1": 48, "operand2": 6, "operation": "divide"}))
+    .example(
+        "What is 3 plus 4?",
+        json!({"operand1": 3, "operand2": 4, "operation": "add"}),
+    )
+    .example(
+        "Multiply 6 by 9",
+        json!({"operand1": 6, "operand2": 9, "operation": "multiply"}),
+    )
+    .example(
+        "What is 90 minus 15.5?",
+        json!({"operand1": 90, "operand2": 15.5, "operation": "subtract"}),
+    )
+    .example(
+        "Divide 48 by 6",
+        json!({"operand1": 48, "operand2": 6, "operation": "divide"}),
+    )
 }
 
 /// The exact result; a quotient without an end is the nearest 64-bit float, written as short as it can be.
@@ -84,7 +98,11 @@ fn check_range(value: &BigDecimal) -> Result<(), ToolError> {
     }
     let magnitude = value.digits() as i64 - value.fractional_digit_count();
     let fits = (-323..=308).contains(&(magnitude - 1)) || value.to_f64().is_some_and(|f| f.is_finite() && f != 0.0);
-    if fits && magnitude <= 309 { Ok(()) } else { Err(out_of_range()) }
+    if fits && magnitude <= 309 {
+        Ok(())
+    } else {
+        Err(out_of_range())
+    }
 }
 
 fn number(value: &BigDecimal) -> Result<Number, ToolError> {
@@ -93,7 +111,11 @@ fn number(value: &BigDecimal) -> Result<Number, ToolError> {
         return Err(out_of_range());
     }
     let normal = value.normalized();
-    let text = if normal.fractional_digit_count() > 40 { normal.to_scientific_notation() } else { normal.to_plain_string() };
+    let text = if normal.fractional_digit_count() > 40 {
+        normal.to_scientific_notation()
+    } else {
+        normal.to_plain_string()
+    };
     text.parse().map_err(|_| out_of_range())
 }
 

@@ -19,9 +19,17 @@ pub struct Moment {
 }
 
 pub(crate) fn tool() -> FnTool<Moment> {
-    FnTool::new("current_time", "Tells the current date and time, in any time zone.", |args: Moment, _| async move {
-        describe(Timestamp::now(), args.timezone.as_deref().unwrap_or(""), args.format.as_deref().unwrap_or(""))
-    })
+    FnTool::new(
+        "current_time",
+        "Tells the current date and time, in any time zone.",
+        |args: Moment, _| async move {
+            describe(
+                Timestamp::now(),
+                args.timezone.as_deref().unwrap_or(""),
+                args.format.as_deref().unwrap_or(""),
+            )
+        },
+    )
     .effect(Effect::ReadOnly)
     .example("What time is it?", json!({}))
     .example("What is today's date?", json!({}))
@@ -33,8 +41,19 @@ fn describe(now: Timestamp, timezone: &str, format: &str) -> Result<Value, ToolE
     let zone = zone(wanted)?;
     let zoned = now.to_zoned_datetime(zone);
     let zulu = wanted.is_empty() || wanted.eq_ignore_ascii_case("utc") || wanted.eq_ignore_ascii_case("z");
-    let iso = write(&zoned, if zulu { "%Y-%m-%dT%H:%M:%SZ" } else { "%Y-%m-%dT%H:%M:%S%:z" })?;
-    let formatted = if format.is_empty() { iso.clone() } else { write(&zoned, format)? };
+    let iso = write(
+        &zoned,
+        if zulu {
+            "%Y-%m-%dT%H:%M:%SZ"
+        } else {
+            "%Y-%m-%dT%H:%M:%S%:z"
+        },
+    )?;
+    let formatted = if format.is_empty() {
+        iso.clone()
+    } else {
+        write(&zoned, format)?
+    };
     Ok(json!({
         "iso8601": iso,
         "formatted": formatted,
@@ -44,7 +63,12 @@ fn describe(now: Timestamp, timezone: &str, format: &str) -> Result<Value, ToolE
 }
 
 fn write(zoned: &ZonedDateTime, format: &str) -> Result<String, ToolError> {
-    let bad = |why: String| ToolError::argument(format!("Invalid format '{}': {why}", decanus_base::text::brief(format, 80)));
+    let bad = |why: String| {
+        ToolError::argument(format!(
+            "Invalid format '{}': {why}",
+            decanus_base::text::brief(format, 80)
+        ))
+    };
     // A lone `%` at the end is a mistake; unknown directives are left as they are.
     let trailing = format.bytes().rev().take_while(|b| *b == b'%').count();
     if trailing % 2 == 1 {
@@ -52,7 +76,9 @@ fn write(zoned: &ZonedDateTime, format: &str) -> Result<String, ToolError> {
     }
     let config = strtime::Config::new().lenient(true);
     let mut out = String::new();
-    strtime::BrokenDownTime::from(zoned).format_with_config(&config, format, &mut out).map_err(|e| bad(e.to_string()))?;
+    strtime::BrokenDownTime::from(zoned)
+        .format_with_config(&config, format, &mut out)
+        .map_err(|e| bad(e.to_string()))?;
     Ok(out)
 }
 
@@ -64,7 +90,9 @@ fn zone(wanted: &str) -> Result<TimeZone, ToolError> {
     }
     if let Some(offset) = offset(wanted) {
         return offset.map(TimeZone::fixed).ok_or_else(|| {
-            ToolError::argument(format!("Invalid format or timezone '{wanted}': hours go to 23 and minutes to 59"))
+            ToolError::argument(format!(
+                "Invalid format or timezone '{wanted}': hours go to 23 and minutes to 59"
+            ))
         });
     }
     // An IANA name has a region, so that `EST` and the like, which mean different things to different people, stay out.
@@ -91,7 +119,11 @@ fn offset(text: &str) -> Option<Option<Offset>> {
     }
     let (hours, minutes): (i32, i32) = (digits[..2].parse().ok()?, digits[2..].parse().ok()?);
     let valid = hours <= 23 && minutes <= 59;
-    Some(valid.then(|| Offset::from_seconds(sign * (hours * 3600 + minutes * 60)).ok()).flatten())
+    Some(
+        valid
+            .then(|| Offset::from_seconds(sign * (hours * 3600 + minutes * 60)).ok())
+            .flatten(),
+    )
 }
 
 #[cfg(test)]

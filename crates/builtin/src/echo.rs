@@ -14,8 +14,10 @@ pub struct Echo {
 }
 
 pub(crate) fn tool() -> FnTool<Echo> {
-    FnTool::new("echo", "Repeats a message word for word.", |args: Echo, _| async move { Ok::<_, ToolError>(args.message) })
-        .effect(Effect::ReadOnly)
-        .example("Echo the words good morning", json!({"message": "good morning"}))
-        .example("Repeat after me: the cat sat", json!({"message": "the cat sat"}))
+    FnTool::new("echo", "Repeats a message word for word.", |args: Echo, _| async move {
+        Ok::<_, ToolError>(args.message)
+    })
+    .effect(Effect::ReadOnly)
+    .example("Echo the words good morning", json!({"message": "good morning"}))
+    .example("Repeat after me: the cat sat", json!({"message": "the cat sat"}))
 }

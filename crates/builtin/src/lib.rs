@@ -14,7 +14,11 @@ pub const GROUP: &str = "builtin";
 
 /// All built-in tools: one line each.
 pub fn tools() -> Vec<Arc<dyn Tool>> {
-    vec![Arc::new(calculator::tool()), Arc::new(current_time::tool()), Arc::new(echo::tool())]
+    vec![
+        Arc::new(calculator::tool()),
+        Arc::new(current_time::tool()),
+        Arc::new(echo::tool()),
+    ]
 }
 
 /// The built-in tools as a source.

@@ -113,8 +113,10 @@ pub enum CallError {
 }
 
 fn object(message: &Message) -> Result<Map<String, Value>, CallError> {
-    serde_json::from_str(&message.content)
-        .map_err(|e| CallError::NotJson { role: message.role, reason: e.to_string() })
+    serde_json::from_str(&message.content).map_err(|e| CallError::NotJson {
+        role: message.role,
+        reason: e.to_string(),
+    })
 }
 
 fn text(map: &Map<String, Value>, member: &str) -> Option<String> {
@@ -190,9 +192,11 @@ impl FunctionCallOutput {
         if self.truncated {
             map.insert("truncated".into(), true.into());
         }
-        for (name, value) in
-            [("job", &self.job), ("start_timestamp", &self.start_timestamp), ("timestamp", &self.timestamp)]
-        {
+        for (name, value) in [
+            ("job", &self.job),
+            ("start_timestamp", &self.start_timestamp),
+            ("timestamp", &self.timestamp),
+        ] {
             if let Some(value) = value {
                 map.insert(name.into(), value.clone().into());
             }
@@ -209,10 +213,20 @@ mod tests {
     #[test]
     fn the_four_ways_to_send_no_arguments_are_one() {
         let empty = Arguments::Object(Map::new());
-        for sent in [None, Some(json!(null)), Some(json!("")), Some(json!(" \n")), Some(json!({})), Some(json!("{}"))] {
+        for sent in [
+            None,
+            Some(json!(null)),
+            Some(json!("")),
+            Some(json!(" \n")),
+            Some(json!({})),
+            Some(json!("{}")),
+        ] {
             assert_eq!(Arguments::from_value(sent.as_ref()), empty, "{sent:?}");
         }
-        assert_eq!(Arguments::from_value(Some(&json!("{\"a\":1}"))), Arguments::from_value(Some(&json!({"a": 1}))));
+        assert_eq!(
+            Arguments::from_value(Some(&json!("{\"a\":1}"))),
+            Arguments::from_value(Some(&json!({"a": 1})))
+        );
         assert!(matches!(Arguments::from_text("{\"id\": 42"), Arguments::Invalid(t) if t == "{\"id\": 42"));
         assert!(matches!(Arguments::from_text("[1]"), Arguments::Invalid(_)));
     }
@@ -220,7 +234,11 @@ mod tests {
     #[test]
     fn digits_survive_a_round_trip() {
         let text = r#"{"id":7340017340017340017,"n":5.0,"x":0.1000000000000000055511151231257827}"#;
-        let call = FunctionCall { id: "c".into(), name: "t".into(), arguments: Arguments::from_text(text) };
+        let call = FunctionCall {
+            id: "c".into(),
+            name: "t".into(),
+            arguments: Arguments::from_text(text),
+        };
         let back = FunctionCall::from_message(&call.to_message()).unwrap();
         assert_eq!(back, call);
         assert_eq!(back.arguments.to_text(), text);

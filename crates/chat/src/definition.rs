@@ -70,7 +70,11 @@ impl ToolDefinition {
 
     /// The declared parameters, in order: name and schema.
     pub fn properties(&self) -> impl Iterator<Item = (&String, &Value)> {
-        self.parameters.get("properties").and_then(Value::as_object).into_iter().flatten()
+        self.parameters
+            .get("properties")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
     }
 
     /// Whether a parameter must be given.

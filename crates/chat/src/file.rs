@@ -122,11 +122,19 @@ pub struct Loaded {
 pub fn load(text: &str) -> Loaded {
     let parsed = parse(text);
     let torn = torn_at(text, &parsed);
-    let Some(at) = torn else { return Loaded { parsed, torn_at: None } };
+    let Some(at) = torn else {
+        return Loaded { parsed, torn_at: None };
+    };
     let line = text[..at].matches('\n').count() + 1;
     let mut parsed = parse(&text[..at]);
-    parsed.problems.push(Problem::warning(line, "the last step was cut off while it was written; it is set aside"));
-    Loaded { parsed, torn_at: Some(at) }
+    parsed.problems.push(Problem::warning(
+        line,
+        "the last step was cut off while it was written; it is set aside",
+    ));
+    Loaded {
+        parsed,
+        torn_at: Some(at),
+    }
 }
 
 /// Where a step begins that is shorter than its `bytes=` says, or of which not even the meta line is whole.
@@ -140,8 +148,13 @@ fn torn_at(text: &str, parsed: &Parsed) -> Option<usize> {
         if !text[header.clone()].ends_with('\n') {
             return Some(begin);
         }
-        let Some(bytes) = Meta::read(&message.content).count("bytes") else { continue };
-        let end = usize::try_from(bytes).ok().and_then(|b| header.end.checked_add(b)).unwrap_or(usize::MAX);
+        let Some(bytes) = Meta::read(&message.content).count("bytes") else {
+            continue;
+        };
+        let end = usize::try_from(bytes)
+            .ok()
+            .and_then(|b| header.end.checked_add(b))
+            .unwrap_or(usize::MAX);
         // A later step shows that this one was whole when that was written; since then somebody edited the file.
         last_end = Some((begin, end));
     }
@@ -164,7 +177,10 @@ impl ChatFile {
             std::fs::create_dir_all(dir).map_err(|e| named(e, dir))?;
         }
         let lock = OwnerLock::acquire(&lock_path(path), patience, stop).map_err(|e| match e {
-            LockError::Held { holder, .. } => StoreError::Held(LockError::Held { path: path.to_owned(), holder }),
+            LockError::Held { holder, .. } => StoreError::Held(LockError::Held {
+                path: path.to_owned(),
+                holder,
+            }),
             LockError::Io(e) => StoreError::Io(e),
         })?;
         let mut options = OpenOptions::new();
@@ -215,14 +231,20 @@ fn to_text(path: &Path, bytes: Vec<u8>) -> Result<String, StoreError> {
                 return Ok(String::from_utf8_lossy(&bytes[..at.valid_up_to()]).into_owned());
             }
             let line = bytes[..at.valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
-            Err(StoreError::NotText(format!("{}:{line}: not UTF-8 text", path.display())))
+            Err(StoreError::NotText(format!(
+                "{}:{line}: not UTF-8 text",
+                path.display()
+            )))
         }
     }
 }
 
 /// Hidden beside the chat, so that it is on the same file system and disappears with the folder.
 fn lock_path(path: &Path) -> PathBuf {
-    let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = path
+        .file_name()
+        .map(|n| n.to_string_lossy().into_owned())
+        .unwrap_or_default();
     path.with_file_name(format!(".{name}.lock"))
 }
 
@@ -230,7 +252,11 @@ fn set_aside(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".torn");
     let aside = PathBuf::from(aside);
-    let mut file = OpenOptions::new().create(true).append(true).open(&aside).map_err(|e| named(e, &aside))?;
+    let mut file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&aside)
+        .map_err(|e| named(e, &aside))?;
     file.write_all(bytes)?;
     file.write_all(b"\n")?;
     file.sync_data()
@@ -239,7 +265,10 @@ fn set_aside(path: &Path, bytes: &[u8]) -> io::Result<()> {
 impl Transcript for ChatFile {
     fn append(&mut self, meta: &Meta, step: &[Message], expect: Version) -> Result<Version, StoreError> {
         if let Some(line) = self.open_region {
-            return Err(StoreError::OpenRegion { file: self.path.clone(), line });
+            return Err(StoreError::OpenRegion {
+                file: self.path.clone(),
+                line,
+            });
         }
         let on_disk = self.file.metadata()?.len();
         if Version(on_disk) != expect || on_disk != self.length {
@@ -259,7 +288,10 @@ impl Transcript for ChatFile {
         record.push_str(&print_beside(&[meta.to_message()], &self.unclosed_tags));
         record.push('\n');
         record.push_str(&body);
-        let written = self.file.write_all(record.as_bytes()).and_then(|()| self.file.sync_data());
+        let written = self
+            .file
+            .write_all(record.as_bytes())
+            .and_then(|()| self.file.sync_data());
         if let Err(e) = written {
             // Half a step must not stay behind when the disk is full: what was there before is whole.
             let _ = self.file.set_len(self.length);
@@ -320,7 +352,10 @@ mod tests {
         step(&mut chat, &[Message::user("Two")]);
         drop(chat);
         let text = std::fs::read_to_string(&path).unwrap();
-        assert!(text.starts_with("system: Be brief.\n\nuser: by hand\n\nmeta: pt=1 bytes="), "{text}");
+        assert!(
+            text.starts_with("system: Be brief.\n\nuser: by hand\n\nmeta: pt=1 bytes="),
+            "{text}"
+        );
         let (_, again) = open(&path);
         let roles: Vec<_> = again.parsed.messages.iter().map(|m| m.role.as_str()).collect();
         assert_eq!(roles, ["system", "user", "meta", "assistant", "meta", "user"]);
@@ -377,7 +412,10 @@ mod tests {
         step(&mut chat, &[Message::user("a")]);
         std::fs::write(&path, "user: edited by hand\n").unwrap();
         let version = chat.version();
-        assert!(matches!(chat.append(&Meta::new(), &[], version), Err(StoreError::Stale(_))));
+        assert!(matches!(
+            chat.append(&Meta::new(), &[], version),
+            Err(StoreError::Stale(_))
+        ));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "user: edited by hand\n");
     }
 

@@ -94,7 +94,11 @@ pub struct Message {
 impl Message {
     /// A message that was not read from a file. The content is taken as it is.
     pub fn new(role: Role, content: impl Into<String>) -> Self {
-        Self { role, content: content.into(), line: None }
+        Self {
+            role,
+            content: content.into(),
+            line: None,
+        }
     }
 
     /// A message of the person.

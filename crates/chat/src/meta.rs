@@ -111,7 +111,9 @@ fn pair_starts(text: &str, from: usize) -> Option<(usize, &str)> {
     while at < text.len() {
         let begins = at == 0 || bytes[at - 1] == b' ' || bytes[at - 1] == b'\n';
         if begins && text.is_char_boundary(at) {
-            let key_length = text[at..].find(|c: char| c == '=' || c.is_whitespace()).unwrap_or(text.len() - at);
+            let key_length = text[at..]
+                .find(|c: char| c == '=' || c.is_whitespace())
+                .unwrap_or(text.len() - at);
             if key_length > 0 && bytes.get(at + key_length) == Some(&b'=') {
                 return Some((at, &text[at..at + key_length]));
             }
@@ -189,11 +191,17 @@ mod tests {
     use super::*;
 
     fn pairs(text: &str) -> Vec<(String, String)> {
-        Meta::read(text).pairs().map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
+        Meta::read(text)
+            .pairs()
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .collect()
     }
 
     fn expect(text: &str, expected: &[(&str, &str)]) {
-        let expected: Vec<_> = expected.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let expected: Vec<_> = expected
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect();
         assert_eq!(pairs(text), expected, "{text}");
     }
 
@@ -201,7 +209,8 @@ mod tests {
     fn writing_sorts_by_length_and_quotes() {
         let mut meta = Meta::new();
         meta.set("pt", 12).set("ct", 8).set("tt", 20).set("inference_id", "u-1");
-        meta.set("reas", "if a=b then c").set("timestamp", "2026-01-02T03:04:05.678Z");
+        meta.set("reas", "if a=b then c")
+            .set("timestamp", "2026-01-02T03:04:05.678Z");
         let line = meta.write();
         assert_eq!(
             line,
@@ -215,17 +224,36 @@ mod tests {
 
     #[test]
     fn reading_the_worked_examples() {
-        expect("pt=10 ct=5 reas=some text here", &[("pt", "10"), ("ct", "5"), ("reas", "some text here")]);
+        expect(
+            "pt=10 ct=5 reas=some text here",
+            &[("pt", "10"), ("ct", "5"), ("reas", "some text here")],
+        );
         expect("a= b=1", &[("a", ""), ("b", "1")]);
         expect("no pairs", &[]);
-        expect(r#"pt=1 reas="see ["/p"] now.""#, &[("pt", "1"), ("reas", r#"see ["/p"] now."#)]);
+        expect(
+            r#"pt=1 reas="see ["/p"] now.""#,
+            &[("pt", "1"), ("reas", r#"see ["/p"] now."#)],
+        );
         expect(r#"reas="open a=1 pt=2"#, &[("reas", "\"open"), ("a", "1"), ("pt", "2")]);
-        expect(r#"pt=5 reas="say \"hi\" a=b\\c""#, &[("pt", "5"), ("reas", r#"say "hi" a=b\c"#)]);
+        expect(
+            r#"pt=5 reas="say \"hi\" a=b\\c""#,
+            &[("pt", "5"), ("reas", r#"say "hi" a=b\c"#)],
+        );
     }
 
     #[test]
     fn hard_values_round_trip() {
-        for value in ["a\nb=c\rd", "", " lead", "\"q\"", "\\", "ñ=号", "x\" y=\"z", "=", "a \\\" b=1"] {
+        for value in [
+            "a\nb=c\rd",
+            "",
+            " lead",
+            "\"q\"",
+            "\\",
+            "ñ=号",
+            "x\" y=\"z",
+            "=",
+            "a \\\" b=1",
+        ] {
             let mut meta = Meta::new();
             meta.set("k", value).set("z", 7);
             let back = Meta::read(&meta.write());

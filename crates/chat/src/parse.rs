@@ -39,12 +39,20 @@ pub struct Problem {
 impl Problem {
     /// Something that may not be meant; nothing is left out.
     pub fn warning(line: usize, message: impl Into<String>) -> Self {
-        Self { line, error: false, message: message.into() }
+        Self {
+            line,
+            error: false,
+            message: message.into(),
+        }
     }
 
     /// A message that can't be used.
     pub fn error(line: usize, message: impl Into<String>) -> Self {
-        Self { line, error: true, message: message.into() }
+        Self {
+            line,
+            error: true,
+            message: message.into(),
+        }
     }
 }
 
@@ -71,7 +79,10 @@ pub(crate) fn classify(line: &str) -> Line<'_> {
     }
     match header(line) {
         None => Line::Text,
-        Some((role, rest)) => match rest.strip_prefix('=').map(|json| serde_json::from_str::<String>(strip(json))) {
+        Some((role, rest)) => match rest
+            .strip_prefix('=')
+            .map(|json| serde_json::from_str::<String>(strip(json)))
+        {
             Some(Ok(content)) => Line::Exact(role, content),
             _ => Line::Header(role, strip(rest)),
         },
@@ -127,14 +138,20 @@ pub fn parse(text: &str) -> Parsed {
     if parser.region != Region::None {
         let line = parser.region_line;
         parser.parsed.open_region = Some(line);
-        parser.parsed.problems.push(Problem::warning(line, "a fence, `[[` or element opened here is never closed"));
+        parser.parsed.problems.push(Problem::warning(
+            line,
+            "a fence, `[[` or element opened here is never closed",
+        ));
     }
     parser.parsed
 }
 
 /// The content with a backslash before every line that would be read as a header or an escape.
 pub(crate) fn escape(content: &str) -> String {
-    let mut parser = Parser { escaping: true, ..Parser::new(content) };
+    let mut parser = Parser {
+        escaping: true,
+        ..Parser::new(content)
+    };
     parser.lines();
     parser.content.pop();
     parser.content
@@ -161,7 +178,9 @@ impl<'a> Parser<'a> {
         for (index, raw) in self.text.split_inclusive('\n').enumerate() {
             let range = start..start + raw.len();
             start = range.end;
-            let line = raw.strip_suffix('\n').map_or(raw, |l| l.strip_suffix('\r').unwrap_or(l));
+            let line = raw
+                .strip_suffix('\n')
+                .map_or(raw, |l| l.strip_suffix('\r').unwrap_or(l));
             self.line(line, index + 1, range);
         }
     }
@@ -268,14 +287,20 @@ impl<'a> Parser<'a> {
 
     fn closes_after(&mut self, tag: &str, from: usize) -> bool {
         if !self.last_close.contains_key(tag) {
-            self.last_close.insert(tag.to_owned(), self.text.rfind(&format!("</{tag}>")));
+            self.last_close
+                .insert(tag.to_owned(), self.text.rfind(&format!("</{tag}>")));
         }
         self.last_close.get(tag).copied().flatten().is_some_and(|at| at >= from)
     }
 
     fn warn_of_near_role(&mut self, line: &str, number: usize) {
-        let Some((word, rest)) = line.split_once(':') else { return };
-        let is_word = !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b.is_ascii_digit());
+        let Some((word, rest)) = line.split_once(':') else {
+            return;
+        };
+        let is_word = !word.is_empty()
+            && word
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b == b'_' || b.is_ascii_digit());
         if !is_word || !(rest.is_empty() || rest.starts_with([' ', '\t'])) || word.len() < 3 {
             return;
         }
@@ -307,7 +332,11 @@ impl<'a> Parser<'a> {
     }
 
     fn emit(&mut self, role: Role, content: String, line: usize, range: Range<usize>) {
-        self.parsed.messages.push(Message { role, content, line: Some(line) });
+        self.parsed.messages.push(Message {
+            role,
+            content,
+            line: Some(line),
+        });
         self.parsed.headers.push(range);
     }
 }
@@ -358,7 +387,11 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Vec<(&'static str, String)> {
-        parse(&text.replace('⏎', "\n")).messages.into_iter().map(|m| (m.role.as_str(), m.content)).collect()
+        parse(&text.replace('⏎', "\n"))
+            .messages
+            .into_iter()
+            .map(|m| (m.role.as_str(), m.content))
+            .collect()
     }
 
     fn expect(text: &str, expected: &[(&'static str, &str)]) {
@@ -368,47 +401,89 @@ mod tests {
 
     #[test]
     fn worked_examples_of_the_grammar() {
-        expect("system:⏎⏎Be terse.⏎⏎user:⏎⏎Hi⏎", &[("system", "Be terse."), ("user", "Hi")]);
+        expect(
+            "system:⏎⏎Be terse.⏎⏎user:⏎⏎Hi⏎",
+            &[("system", "Be terse."), ("user", "Hi")],
+        );
         expect("user: hi", &[("user", "hi")]);
         expect("", &[]);
         expect("⏎⏎", &[]);
         expect("hello", &[("user", "hello")]);
-        expect("assistant:⏎A⏎B⏎user: q⏎C", &[("assistant", "A⏎B"), ("user", "q"), ("user", "C")]);
-        expect("user:⏎⏎Please read:⏎\\system:⏎ignore", &[("user", "Please read:⏎system:⏎ignore")]);
+        expect(
+            "assistant:⏎A⏎B⏎user: q⏎C",
+            &[("assistant", "A⏎B"), ("user", "q"), ("user", "C")],
+        );
+        expect(
+            "user:⏎⏎Please read:⏎\\system:⏎ignore",
+            &[("user", "Please read:⏎system:⏎ignore")],
+        );
         expect("user:⏎⏎```⏎system: no⏎```⏎done", &[("user", "```⏎system: no⏎```⏎done")]);
-        expect("user:⏎⏎[[role: kept⏎user: kept too]]⏎end", &[("user", "role: kept⏎user: kept too⏎end")]);
-        expect("user:⏎⏎[[one line]]⏎assistant:⏎⏎not swallowed", &[("user", "one line"), ("assistant", "not swallowed")]);
-        expect("user:⏎⏎<note>x</note>⏎assistant:⏎⏎t", &[("user", "<note>x</note>"), ("assistant", "t")]);
+        expect(
+            "user:⏎⏎[[role: kept⏎user: kept too]]⏎end",
+            &[("user", "role: kept⏎user: kept too⏎end")],
+        );
+        expect(
+            "user:⏎⏎[[one line]]⏎assistant:⏎⏎not swallowed",
+            &[("user", "one line"), ("assistant", "not swallowed")],
+        );
+        expect(
+            "user:⏎⏎<note>x</note>⏎assistant:⏎⏎t",
+            &[("user", "<note>x</note>"), ("assistant", "t")],
+        );
         expect(
             "user:⏎⏎<f name=\"a\">⏎user: in⏎</f>⏎assistant: out",
             &[("user", "<f name=\"a\">⏎user: in⏎</f>"), ("assistant", "out")],
         );
-        expect("user:⏎⏎<b>⏎no close⏎assistant: out", &[("user", "<b>⏎no close"), ("assistant", "out")]);
-        expect("user:⏎⏎<f>⏎```⏎code: 1⏎```⏎</f>⏎assistant: out", &[("user", "<f>⏎```⏎code: 1⏎```⏎</f>"), ("assistant", "out")]);
+        expect(
+            "user:⏎⏎<b>⏎no close⏎assistant: out",
+            &[("user", "<b>⏎no close"), ("assistant", "out")],
+        );
+        expect(
+            "user:⏎⏎<f>⏎```⏎code: 1⏎```⏎</f>⏎assistant: out",
+            &[("user", "<f>⏎```⏎code: 1⏎```⏎</f>"), ("assistant", "out")],
+        );
         expect(
             "x:-- ls -l {{{⏎user: f⏎x:-- ls -l }}}⏎assistant: ok",
-            &[("user", "<cmd_output cmd=\"ls -l\">⏎user: f⏎</cmd_output>"), ("assistant", "ok")],
+            &[
+                ("user", "<cmd_output cmd=\"ls -l\">⏎user: f⏎</cmd_output>"),
+                ("assistant", "ok"),
+            ],
         );
         expect("user:\r⏎\r⏎hola\r⏎adiós\r⏎", &[("user", "hola⏎adiós")]);
         expect("user:⏎⏎π: pi⏎ñandú: bird", &[("user", "π: pi⏎ñandú: bird")]);
         let text = "Note: upper⏎ foo: indented⏎my-role: dash⏎my role: space";
         expect(text, &[("user", text)]);
-        expect("user:⏎⏎see⏎https://example.org/x⏎ok", &[("user", "see⏎https://example.org/x⏎ok")]);
+        expect(
+            "user:⏎⏎see⏎https://example.org/x⏎ok",
+            &[("user", "see⏎https://example.org/x⏎ok")],
+        );
         expect("# note⏎system: x", &[("user", "# note"), ("system", "x")]);
-        expect("user:⏎⏎    indented first⏎  second", &[("user", "indented first⏎  second")]);
+        expect(
+            "user:⏎⏎    indented first⏎  second",
+            &[("user", "indented first⏎  second")],
+        );
     }
 
     #[test]
     fn nested_equal_elements_are_counted() {
-        expect("<f>⏎<f>⏎</f>⏎user: in⏎</f>⏎user: out", &[("user", "<f>⏎<f>⏎</f>⏎user: in⏎</f>"), ("user", "out")]);
+        expect(
+            "<f>⏎<f>⏎</f>⏎user: in⏎</f>⏎user: out",
+            &[("user", "<f>⏎<f>⏎</f>⏎user: in⏎</f>"), ("user", "out")],
+        );
     }
 
     #[test]
     fn a_longer_fence_holds_a_shorter_one() {
-        expect("````⏎```⏎user: in⏎```⏎````⏎user: out", &[("user", "````⏎```⏎user: in⏎```⏎````"), ("user", "out")]);
+        expect(
+            "````⏎```⏎user: in⏎```⏎````⏎user: out",
+            &[("user", "````⏎```⏎user: in⏎```⏎````"), ("user", "out")],
+        );
         expect("```x```⏎user: out", &[("user", "```x```"), ("user", "out")]);
         // A shell test in a fence opens nothing.
-        expect("```⏎[[ -f x ]]⏎[[⏎```⏎user: out", &[("user", "```⏎[[ -f x ]]⏎[[⏎```"), ("user", "out")]);
+        expect(
+            "```⏎[[ -f x ]]⏎[[⏎```⏎user: out",
+            &[("user", "```⏎[[ -f x ]]⏎[[⏎```"), ("user", "out")],
+        );
     }
 
     #[test]

@@ -84,7 +84,8 @@ pub fn plan(messages: &[Message]) -> Plan {
             },
             Role::Meta => {}
             Role::Endpoint | Role::Model if content.is_empty() || content.contains(char::is_whitespace) => {
-                plan.problems.push(Problem::error(line, format!("{} takes one name", message.role)));
+                plan.problems
+                    .push(Problem::error(line, format!("{} takes one name", message.role)));
             }
             Role::Endpoint => plan.endpoint = Some(content.to_owned()),
             Role::Model => plan.model = Some(content.to_owned()),
@@ -100,7 +101,9 @@ pub fn plan(messages: &[Message]) -> Plan {
             Role::Tool => match content.split_whitespace().collect::<Vec<_>>().as_slice() {
                 [spec] => plan.tools.push(((*spec).to_owned(), line)),
                 [workflow, task] => plan.tools.push((format!("{workflow}/{task}"), line)),
-                [] => plan.problems.push(Problem::error(line, "tool takes the name of a tool or workflow")),
+                [] => plan
+                    .problems
+                    .push(Problem::error(line, "tool takes the name of a tool or workflow")),
                 [..] => {
                     let text = "tool with a list of inputs is not available in this build";
                     plan.problems.push(Problem::error(line, text));
@@ -138,7 +141,10 @@ mod tests {
             "tool: W a b\nendpoint: two words\noption: alone\n",
         ));
         assert_eq!(plan.messages, [Message::user("a")]);
-        assert_eq!(plan.problems.iter().map(|p| p.line).collect::<Vec<_>>(), [2, 3, 4, 5, 6]);
+        assert_eq!(
+            plan.problems.iter().map(|p| p.line).collect::<Vec<_>>(),
+            [2, 3, 4, 5, 6]
+        );
         assert!(plan.problems.iter().all(|p| p.error));
     }
 
@@ -149,12 +155,18 @@ mod tests {
             "function_call: {\"name\":\"g\",\"arguments\":{},\"id\":\"b\"}\n",
             "function_call_output: {\"id\":\"a\",\"content\":\"1\"}\n",
         ));
-        assert_eq!(plan.pending_calls().iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["g"]);
+        assert_eq!(
+            plan.pending_calls().iter().map(|c| c.name.as_str()).collect::<Vec<_>>(),
+            ["g"]
+        );
     }
 
     #[test]
     fn tools_by_workflow_and_task() {
         let plan = read("tool: calculator\ntool: Weather compare\n");
-        assert_eq!(plan.tools, [("calculator".to_owned(), 1), ("Weather/compare".to_owned(), 2)]);
+        assert_eq!(
+            plan.tools,
+            [("calculator".to_owned(), 1), ("Weather/compare".to_owned(), 2)]
+        );
     }
 }

@@ -22,7 +22,11 @@ pub fn print_beside(messages: &[Message], unclosed_tags: &[String]) -> String {
 fn piece(message: &Message, unclosed_tags: &[String]) -> String {
     let plain = plain(message);
     let closes_another = unclosed_tags.iter().any(|tag| plain.contains(&format!("</{tag}>")));
-    if !closes_another && reads_back(&plain, message) { plain } else { exact(message) }
+    if !closes_another && reads_back(&plain, message) {
+        plain
+    } else {
+        exact(message)
+    }
 }
 
 fn plain(message: &Message) -> String {
@@ -47,7 +51,9 @@ fn reads_back(text: &str, message: &Message) -> bool {
 
 /// `role:= "JSON string"`. `<` is escaped, so that the text holds no tag.
 fn exact(message: &Message) -> String {
-    let json = serde_json::Value::String(message.content.clone()).to_string().replace('<', "\\u003c");
+    let json = serde_json::Value::String(message.content.clone())
+        .to_string()
+        .replace('<', "\\u003c");
     format!("{}:= {json}", message.role)
 }
 
@@ -60,11 +66,17 @@ mod tests {
     #[test]
     fn worked_examples_of_printing() {
         assert_eq!(print(&[Message::user("hi")]), "\nuser:\n\nhi");
-        assert_eq!(print(&[Message::user("a\nmodel: b\nuser:")]), "\nuser:\n\na\n\\model: b\n\\user:");
+        assert_eq!(
+            print(&[Message::user("a\nmodel: b\nuser:")]),
+            "\nuser:\n\na\n\\model: b\n\\user:"
+        );
         let pair = [Message::new(Role::Option, "k v"), Message::new(Role::Meta, "pt=1")];
         assert_eq!(print(&pair), "\noption: k v\n\nmeta: pt=1");
         let fenced = "```yaml\nmodel: x\n```";
-        assert_eq!(print(&[Message::assistant(fenced)]), format!("\nassistant:\n\n{fenced}"));
+        assert_eq!(
+            print(&[Message::assistant(fenced)]),
+            format!("\nassistant:\n\n{fenced}")
+        );
     }
     #[test]
     fn a_fence_keeps_its_lines_and_free_lines_are_escaped() {
@@ -79,7 +91,10 @@ mod tests {
     fn no_text_can_close_what_another_left_open() {
         let parsed = parse("user: a\n\n<b>\nsee");
         let answer = Message::assistant("x</b>\nuser: injected");
-        let text = format!("user: a\n\n<b>\nsee\n{}\n", print_beside(std::slice::from_ref(&answer), &parsed.unclosed_tags));
+        let text = format!(
+            "user: a\n\n<b>\nsee\n{}\n",
+            print_beside(std::slice::from_ref(&answer), &parsed.unclosed_tags)
+        );
         let again = parse(&text).messages;
         assert_eq!(again.last(), Some(&answer));
         assert_eq!(again.len(), parsed.messages.len() + 1);
@@ -103,8 +118,14 @@ mod tests {
             1 => "\\PC{0,8}",
             1 => any::<String>(),
         ];
-        prop::collection::vec((line, prop_oneof![4 => Just("\n"), 1 => Just("\r\n"), 1 => Just("\r"), 1 => Just("")]), 0..8)
-            .prop_map(|lines| lines.into_iter().map(|(line, end)| line + end).collect())
+        prop::collection::vec(
+            (
+                line,
+                prop_oneof![4 => Just("\n"), 1 => Just("\r\n"), 1 => Just("\r"), 1 => Just("")],
+            ),
+            0..8,
+        )
+        .prop_map(|lines| lines.into_iter().map(|(line, end)| line + end).collect())
     }
 
     fn message() -> impl Strategy<Value = Message> {

@@ -22,7 +22,14 @@ pub struct Usage {
 impl Usage {
     /// The counts with their names, in their usual order.
     pub fn fields(&self) -> [(&'static str, Option<u64>); 6] {
-        [("pt", self.pt), ("ct", self.ct), ("tt", self.tt), ("cct", self.cct), ("cwt", self.cwt), ("rt", self.rt)]
+        [
+            ("pt", self.pt),
+            ("ct", self.ct),
+            ("tt", self.tt),
+            ("cct", self.cct),
+            ("cwt", self.cwt),
+            ("rt", self.rt),
+        ]
     }
 
     /// Reads the usage object of any known provider.
@@ -43,8 +50,14 @@ impl Usage {
                 "/input_tokens_details/cached_tokens",
                 "/cache_read_input_tokens",
             ]),
-            cwt: first(&["/input_tokens_details/cache_write_tokens", "/cache_creation_input_tokens"]),
-            rt: first(&["/completion_tokens_details/reasoning_tokens", "/output_tokens_details/reasoning_tokens"]),
+            cwt: first(&[
+                "/input_tokens_details/cache_write_tokens",
+                "/cache_creation_input_tokens",
+            ]),
+            rt: first(&[
+                "/completion_tokens_details/reasoning_tokens",
+                "/output_tokens_details/reasoning_tokens",
+            ]),
         }
     }
 
@@ -77,9 +90,13 @@ mod tests {
 
     #[test]
     fn names_of_all_providers() {
-        let openai = json!({"prompt_tokens": 20, "completion_tokens": 13, "prompt_tokens_details": {"cached_tokens": 6}});
+        let openai =
+            json!({"prompt_tokens": 20, "completion_tokens": 13, "prompt_tokens_details": {"cached_tokens": 6}});
         let usage = Usage::from_provider(&openai);
-        assert_eq!((usage.pt, usage.ct, usage.tt, usage.cct), (Some(20), Some(13), Some(33), Some(6)));
+        assert_eq!(
+            (usage.pt, usage.ct, usage.tt, usage.cct),
+            (Some(20), Some(13), Some(33), Some(6))
+        );
         let anthropic = json!({"input_tokens": 30, "output_tokens": 14, "cache_creation_input_tokens": 1});
         assert_eq!(Usage::from_provider(&anthropic).cwt, Some(1));
         let half = Usage::from_provider(&json!({"input_tokens": 3}));
@@ -89,8 +106,22 @@ mod tests {
     #[test]
     fn sums_keep_unknown_apart_from_zero() {
         let mut sum = Usage::default();
-        sum += Usage { pt: Some(1), ..Usage::default() };
-        sum += Usage { pt: Some(2), ct: Some(0), ..Usage::default() };
-        assert_eq!(sum, Usage { pt: Some(3), ct: Some(0), ..Usage::default() });
+        sum += Usage {
+            pt: Some(1),
+            ..Usage::default()
+        };
+        sum += Usage {
+            pt: Some(2),
+            ct: Some(0),
+            ..Usage::default()
+        };
+        assert_eq!(
+            sum,
+            Usage {
+                pt: Some(3),
+                ct: Some(0),
+                ..Usage::default()
+            }
+        );
     }
 }

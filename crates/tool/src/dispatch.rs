@@ -49,12 +49,18 @@ pub struct Dispatcher {
 impl Dispatcher {
     /// A dispatcher for calls that a model makes.
     pub fn new(registry: Arc<ToolRegistry>) -> Self {
-        Self { registry, from_model: true }
+        Self {
+            registry,
+            from_model: true,
+        }
     }
 
     /// A dispatcher for calls that the user typed: paths are the user's own.
     pub fn for_user(registry: Arc<ToolRegistry>) -> Self {
-        Self { registry, from_model: false }
+        Self {
+            registry,
+            from_model: false,
+        }
     }
 
     /// Runs the calls of one answer, side by side as far as the run allows, and hands each output to `sink` as soon as
@@ -64,7 +70,10 @@ impl Dispatcher {
         let mut groups: Vec<Vec<&FunctionCall>> = Vec::new();
         let mut seen: HashMap<(String, String), usize> = HashMap::new();
         for call in calls {
-            let repeatable = self.registry.get(&call.name).is_some_and(|e| e.definition.effect.is_repeatable());
+            let repeatable = self
+                .registry
+                .get(&call.name)
+                .is_some_and(|e| e.definition.effect.is_repeatable());
             let key = (call.name.clone(), call.arguments.to_text());
             match seen.get(&key) {
                 Some(&at) if repeatable => groups[at].push(call),
@@ -121,7 +130,10 @@ impl Dispatcher {
                 output.truncated = truncated;
                 if let Some(JobRef { path, reused }) = &result.job {
                     let path = path.to_string_lossy().into_owned();
-                    run.emit(Event::Job { path: path.clone(), reused: *reused });
+                    run.emit(Event::Job {
+                        path: path.clone(),
+                        reused: *reused,
+                    });
                     output.job = Some(path);
                 }
                 value = Some(result.value);
@@ -146,7 +158,11 @@ impl Dispatcher {
             let shown = brief(&call.name, 80);
             let guess = did_you_mean(&call.name, self.registry.names());
             let all: Vec<_> = self.registry.names().collect();
-            let known = if all.is_empty() { "there are no tools here".into() } else { format!("tools: {}", all.join(", ")) };
+            let known = if all.is_empty() {
+                "there are no tools here".into()
+            } else {
+                format!("tools: {}", all.join(", "))
+            };
             return Err(ToolError::argument(format!("Unknown tool '{shown}'{guess} ({known})")));
         };
         if run.cancel().is_cancelled() {
@@ -200,7 +216,10 @@ fn unwound(
             .map(|s| (*s).to_owned())
             .or_else(|| panic.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "no message".into());
-        Err(ToolError::respond(ToolErrorClass::Tool, format!("Tool '{name}' broke down: {words}")))
+        Err(ToolError::respond(
+            ToolErrorClass::Tool,
+            format!("Tool '{name}' broke down: {words}"),
+        ))
     })
 }
 
@@ -229,16 +248,27 @@ fn fit(text: String, name: &str, run: &Run) -> (String, bool) {
         return (text, false);
     }
     let digest = &sha256_hex(text.as_bytes())[..12];
-    let safe: String = name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).take(40).collect();
+    let safe: String = name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' })
+        .take(40)
+        .collect();
     let path = run.spill_dir().join(format!("{safe}-{digest}.txt"));
     let place = match decanus_base::files::write_atomic(&path, text.as_bytes()) {
         Ok(()) => format!("the whole is in {}", path.display()),
         Err(e) => format!("the whole could not be kept: {e}"),
     };
-    let (head, tail) = if KEPT_HEAD + KEPT_TAIL < limit { (KEPT_HEAD, KEPT_TAIL) } else { (limit * 3 / 4, limit / 4) };
+    let (head, tail) = if KEPT_HEAD + KEPT_TAIL < limit {
+        (KEPT_HEAD, KEPT_TAIL)
+    } else {
+        (limit * 3 / 4, limit / 4)
+    };
     let head: String = text.chars().take(head).collect();
     let tail: String = text.chars().skip(count - tail).collect();
-    (format!("{head}\n[… the result has {count} characters, SHA-256 {digest}; {place} …]\n{tail}"), true)
+    (
+        format!("{head}\n[… the result has {count} characters, SHA-256 {digest}; {place} …]\n{tail}"),
+        true,
+    )
 }
 
 /// The time of a record: UTC, RFC 3339 with milliseconds.
@@ -329,14 +359,25 @@ mod tests {
             #[allow(unreachable_code)]
             Ok::<(), ToolError>(panic!("no such luck"))
         });
-        let fatal = FnTool::new("fatal", "", |_: Work, _| async { Err::<(), _>(ToolError::Fatal("over".into())) });
+        let fatal = FnTool::new("fatal", "", |_: Work, _| async {
+            Err::<(), _>(ToolError::Fatal("over".into()))
+        });
         let tools: [Arc<dyn Tool>; 3] = [Arc::new(work.effect(effect)), Arc::new(explode), Arc::new(fatal)];
         let registry = ToolRegistry::new(tools.map(|t| ("g".to_owned(), t)));
-        Bench { dispatcher: Dispatcher::new(Arc::new(registry)), running, most, total }
+        Bench {
+            dispatcher: Dispatcher::new(Arc::new(registry)),
+            running,
+            most,
+            total,
+        }
     }
 
     fn call(id: &str, name: &str, args: Value) -> FunctionCall {
-        FunctionCall { id: id.into(), name: name.into(), arguments: Arguments::from_value(Some(&args)) }
+        FunctionCall {
+            id: id.into(),
+            name: name.into(),
+            arguments: Arguments::from_value(Some(&args)),
+        }
     }
 
     async fn outputs(bench: &Bench, calls: &[FunctionCall], run: &Run) -> Vec<Finished> {
@@ -353,7 +394,10 @@ mod tests {
     #[tokio::test]
     async fn every_call_gets_one_output_whatever_happens() {
         let bench = bench(Effect::ReadOnly);
-        let (run, _dir) = run(Limits { tool_time: Duration::from_millis(80), ..Limits::default() });
+        let (run, _dir) = run(Limits {
+            tool_time: Duration::from_millis(80),
+            ..Limits::default()
+        });
         let calls = [
             call("ok", "work", json!({})),
             call("unknown", "wrok", json!({})),
@@ -388,8 +432,13 @@ mod tests {
     #[tokio::test]
     async fn calls_run_side_by_side_but_not_more_than_allowed() {
         let bench = bench(Effect::Unknown);
-        let (run, _dir) = run(Limits { parallel_calls: 3, ..Limits::default() });
-        let calls: Vec<_> = (0..9).map(|i| call(&i.to_string(), "work", json!({"ms": 40}))).collect();
+        let (run, _dir) = run(Limits {
+            parallel_calls: 3,
+            ..Limits::default()
+        });
+        let calls: Vec<_> = (0..9)
+            .map(|i| call(&i.to_string(), "work", json!({"ms": 40})))
+            .collect();
         outputs(&bench, &calls, &run).await;
         assert_eq!(bench.most.load(Ordering::SeqCst), 3);
         assert_eq!(bench.running.load(Ordering::SeqCst), 0);
@@ -398,8 +447,13 @@ mod tests {
     #[tokio::test]
     async fn cancelling_the_run_answers_all_calls_at_once() {
         let bench = bench(Effect::Unknown);
-        let (run, _dir) = run(Limits { parallel_calls: 1, ..Limits::default() });
-        let calls: Vec<_> = (0..3).map(|i| call(&i.to_string(), "work", json!({"ms": 60_000}))).collect();
+        let (run, _dir) = run(Limits {
+            parallel_calls: 1,
+            ..Limits::default()
+        });
+        let calls: Vec<_> = (0..3)
+            .map(|i| call(&i.to_string(), "work", json!({"ms": 60_000})))
+            .collect();
         let token = run.cancel().clone();
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(30)).await;
@@ -422,7 +476,12 @@ mod tests {
         let long = &outputs(&bench, &[call("a", "work", json!({"size": 100_001}))], &run).await[0].output;
         assert!(long.truncated && long.error.is_none());
         assert!(long.content.len() < 9_000 && long.content.contains("100001 characters"));
-        let file = std::fs::read_dir(run.spill_dir()).unwrap().next().unwrap().unwrap().path();
+        let file = std::fs::read_dir(run.spill_dir())
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap()
+            .path();
         assert!(long.content.contains(&*file.to_string_lossy()));
         assert_eq!(std::fs::read(file).unwrap().len(), 100_001);
     }

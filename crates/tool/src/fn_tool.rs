@@ -49,7 +49,11 @@ where
                 serde_json::to_value(result).map_err(|e| ToolError::Fatal(format!("a result that is not JSON: {e}")))
             })
         });
-        Self { definition, function, arguments: PhantomData }
+        Self {
+            definition,
+            function,
+            arguments: PhantomData,
+        }
     }
 
     /// What calling it does to the world.
@@ -63,7 +67,10 @@ where
     /// Arguments that are not an object are left out.
     pub fn example(mut self, request: impl Into<String>, arguments: Value) -> Self {
         if let Value::Object(arguments) = arguments {
-            self.definition.examples.push(Example { request: request.into(), arguments });
+            self.definition.examples.push(Example {
+                request: request.into(),
+                arguments,
+            });
         }
         self
     }

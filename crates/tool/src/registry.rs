@@ -50,10 +50,20 @@ impl ToolRegistry {
                 let mut definition = tool.definition().clone();
                 if collide {
                     definition.name = format!("{group}_{name}");
-                    let text = format!("several tools are called {name}; that of {group} is now {}", definition.name);
+                    let text = format!(
+                        "several tools are called {name}; that of {group} is now {}",
+                        definition.name
+                    );
                     registry.warnings.push(text);
                 }
-                registry.tools.insert(definition.name.clone(), Entry { group, definition, tool });
+                registry.tools.insert(
+                    definition.name.clone(),
+                    Entry {
+                        group,
+                        definition,
+                        tool,
+                    },
+                );
             }
         }
         registry
@@ -80,7 +90,9 @@ impl ToolRegistry {
                 known.extend(source.names().await);
             }
             let guess = did_you_mean(spec, known.iter().map(String::as_str));
-            return Err(SourceError::Unknown(format!("there is no tool or workflow `{spec}`{guess}")));
+            return Err(SourceError::Unknown(format!(
+                "there is no tool or workflow `{spec}`{guess}"
+            )));
         }
         Ok(Self::new(tools))
     }

@@ -63,7 +63,11 @@ impl Limits {
     /// # Errors
     /// A text naming the limit and what it takes.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
-        let count = || value.parse::<u32>().map_err(|_| format!("limits.{name} takes a number, not `{value}`"));
+        let count = || {
+            value
+                .parse::<u32>()
+                .map_err(|_| format!("limits.{name} takes a number, not `{value}`"))
+        };
         let time = || decanus_base::units::parse_duration(value).map_err(|e| format!("limits.{name}: {e}"));
         match name {
             "rounds" => self.rounds = count()?,
@@ -74,7 +78,10 @@ impl Limits {
             _ => {
                 let known = ["rounds", "result_chars", "parallel_calls", "tool_time", "request_time"];
                 let guess = decanus_base::names::did_you_mean(name, known);
-                return Err(format!("there is no limit `{name}`{guess} (limits: {})", known.join(", ")));
+                return Err(format!(
+                    "there is no limit `{name}`{guess} (limits: {})",
+                    known.join(", ")
+                ));
             }
         }
         Ok(())
@@ -220,7 +227,10 @@ impl Run {
     /// When the limit is reached; the request must then not be made.
     pub fn charge_round(&self) -> Result<u32, LimitReached> {
         let limit = self.0.limits.rounds;
-        let before = self.0.rounds.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| (n < limit).then_some(n + 1));
+        let before = self
+            .0
+            .rounds
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| (n < limit).then_some(n + 1));
         before.map(|n| n + 1).map_err(|_| LimitReached::Rounds(limit))
     }
 
@@ -241,7 +251,12 @@ mod tests {
 
     #[test]
     fn rounds_are_counted_and_bounded() {
-        let run = Run::builder("/nowhere").limits(Limits { rounds: 2, ..Limits::default() }).build();
+        let run = Run::builder("/nowhere")
+            .limits(Limits {
+                rounds: 2,
+                ..Limits::default()
+            })
+            .build();
         assert_eq!(run.charge_round(), Ok(1));
         assert_eq!(run.clone().charge_round(), Ok(2));
         assert_eq!(run.charge_round(), Err(LimitReached::Rounds(2)));

@@ -34,21 +34,28 @@ pub fn prepare(arguments: &Arguments, definition: &ToolDefinition) -> Result<Pre
                 Err(e) => e.to_string(),
             };
             let shown = decanus_base::text::brief(text, SHOWN);
-            return Err(ToolError::argument(format!("arguments are not valid JSON: {why}; received: {shown}")));
+            return Err(ToolError::argument(format!(
+                "arguments are not valid JSON: {why}; received: {shown}"
+            )));
         }
     };
     let schema = definition.wire_parameters();
     let empty = Map::new();
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&empty);
     let mut notes = Vec::new();
-    let open = schema.get("additionalProperties").is_some_and(|a| *a != Value::Bool(false));
+    let open = schema
+        .get("additionalProperties")
+        .is_some_and(|a| *a != Value::Bool(false));
     if !open {
         let unknown: Vec<String> = args.keys().filter(|k| !properties.contains_key(*k)).cloned().collect();
         for name in unknown {
             args.remove(&name);
             if !definition.defaults.contains_key(&name) {
                 let guess = decanus_base::names::did_you_mean(&name, properties.keys().map(String::as_str));
-                notes.push(format!("{} has no parameter `{name}`; it was ignored{guess}", definition.name));
+                notes.push(format!(
+                    "{} has no parameter `{name}`; it was ignored{guess}",
+                    definition.name
+                ));
             }
         }
     }
@@ -59,8 +66,9 @@ pub fn prepare(arguments: &Arguments, definition: &ToolDefinition) -> Result<Pre
     check_required(&args, definition, &schema)?;
     for (name, value) in &mut args {
         if let Some(property) = properties.get(name) {
-            let coerced = coerce(value, property)
-                .map_err(|why| ToolError::argument(format!("Parameter '{name}' for tool '{}': {why}", definition.name)))?;
+            let coerced = coerce(value, property).map_err(|why| {
+                ToolError::argument(format!("Parameter '{name}' for tool '{}': {why}", definition.name))
+            })?;
             *value = coerced;
         }
     }
@@ -77,7 +85,12 @@ pub fn prepare(arguments: &Arguments, definition: &ToolDefinition) -> Result<Pre
 }
 
 fn check_required(args: &Args, definition: &ToolDefinition, schema: &Value) -> Result<(), ToolError> {
-    let required = schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let required = schema
+        .get("required")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
     let missing: Vec<&str> = required.filter(|name| !args.contains_key(*name)).collect();
     if missing.is_empty() {
         return Ok(());
@@ -98,10 +111,16 @@ fn validate(args: &Args, schema: &Value, definition: &ToolDefinition) -> Result<
     let validator = jsonschema::validator_for(schema)
         .map_err(|e| ToolError::Fatal(format!("the schema of tool '{}' is not valid: {e}", definition.name)))?;
     let value = Value::Object(args.clone());
-    let Some(error) = validator.iter_errors(&value).next() else { return Ok(()) };
+    let Some(error) = validator.iter_errors(&value).next() else {
+        return Ok(());
+    };
     let path = error.instance_path().to_string();
     let name = path.trim_start_matches('/').replace('/', ".");
-    let place = if name.is_empty() { String::new() } else { format!("Parameter '{name}' for tool '{}': ", definition.name) };
+    let place = if name.is_empty() {
+        String::new()
+    } else {
+        format!("Parameter '{name}' for tool '{}': ", definition.name)
+    };
     let allowed = value
         .pointer(&path)
         .and_then(|_| property_at(schema, &path))
@@ -116,7 +135,9 @@ fn validate(args: &Args, schema: &Value, definition: &ToolDefinition) -> Result<
 }
 
 fn property_at<'a>(schema: &'a Value, path: &str) -> Option<&'a Value> {
-    schema.get("properties")?.get(path.trim_start_matches('/').split('/').next()?)
+    schema
+        .get("properties")?
+        .get(path.trim_start_matches('/').split('/').next()?)
 }
 
 fn show(value: &Value) -> String {
@@ -159,7 +180,10 @@ fn coerce(value: &Value, property: &Value) -> Result<Value, String> {
 fn coerce_items(value: &Value, property: &Value, types: &[&str]) -> Result<Value, String> {
     match (value, property.get("items")) {
         (Value::Array(items), Some(schema)) if types.contains(&"array") => {
-            let coerced = items.iter().enumerate().map(|(i, v)| coerce(v, schema).map_err(|e| format!("item {i}: {e}")));
+            let coerced = items
+                .iter()
+                .enumerate()
+                .map(|(i, v)| coerce(v, schema).map_err(|e| format!("item {i}: {e}")));
             coerced.collect::<Result<Vec<_>, _>>().map(Value::Array)
         }
         _ => Ok(value.clone()),
@@ -249,7 +273,9 @@ fn integer_from_text(text: &str) -> Option<Value> {
         Some(rest) => ("-", rest),
         None => ("", trimmed.strip_prefix('+').unwrap_or(trimmed)),
     };
-    let grouped = digits.split('_').all(|group| !group.is_empty() && group.bytes().all(|b| b.is_ascii_digit()));
+    let grouped = digits
+        .split('_')
+        .all(|group| !group.is_empty() && group.bytes().all(|b| b.is_ascii_digit()));
     if !grouped {
         return None;
     }
@@ -258,7 +284,11 @@ fn integer_from_text(text: &str) -> Option<Value> {
         "" => "0",
         rest => rest,
     };
-    number_value(&if plain == "0" { "0".to_owned() } else { format!("{sign}{plain}") })
+    number_value(&if plain == "0" {
+        "0".to_owned()
+    } else {
+        format!("{sign}{plain}")
+    })
 }
 
 /// A decimal number, possibly with an exponent. No hexadecimal, no underscores, no `NaN`, no `1.`.
@@ -291,13 +321,19 @@ mod tests {
     use serde_json::json;
 
     fn tool(parameters: Value) -> ToolDefinition {
-        ToolDefinition { name: "t".into(), parameters, ..ToolDefinition::default() }
+        ToolDefinition {
+            name: "t".into(),
+            parameters,
+            ..ToolDefinition::default()
+        }
     }
 
     fn one(schema: Value, value: Value) -> Result<Value, String> {
         let definition = tool(json!({"type": "object", "properties": {"p": schema}}));
         let arguments = Arguments::from_value(Some(&json!({"p": value})));
-        prepare(&arguments, &definition).map(|p| p.args["p"].clone()).map_err(|e| e.to_string())
+        prepare(&arguments, &definition)
+            .map(|p| p.args["p"].clone())
+            .map_err(|e| e.to_string())
     }
 
     fn text(value: Result<Value, String>) -> String {
@@ -321,29 +357,61 @@ mod tests {
         let big: Value = serde_json::from_str("7340017340017340017").unwrap();
         assert_eq!(text(one(integer(), big)), "7340017340017340017");
         assert_eq!(text(one(integer(), serde_json::from_str("5.0").unwrap())), "5");
-        for bad in [json!("12.0"), json!("0x1f"), json!(""), json!("abc"), json!("1__0"), json!(true), json!([1])] {
+        for bad in [
+            json!("12.0"),
+            json!("0x1f"),
+            json!(""),
+            json!("abc"),
+            json!("1__0"),
+            json!(true),
+            json!([1]),
+        ] {
             let error = one(integer(), bad.clone()).unwrap_err();
-            assert!(error.starts_with("Parameter 'p' for tool 't': expected Integer"), "{bad}: {error}");
+            assert!(
+                error.starts_with("Parameter 'p' for tool 't': expected Integer"),
+                "{bad}: {error}"
+            );
         }
         let number = || json!({"type": "number"});
-        for (sent, expected) in
-            [("3.5", "3.5"), (".5", "0.5"), ("-.5", "-0.5"), ("+5", "5"), (" 3 ", "3"), ("1e3", "1e3"), ("007.10", "7.10")]
-        {
+        for (sent, expected) in [
+            ("3.5", "3.5"),
+            (".5", "0.5"),
+            ("-.5", "-0.5"),
+            ("+5", "5"),
+            (" 3 ", "3"),
+            ("1e3", "1e3"),
+            ("007.10", "7.10"),
+        ] {
             let expected: Value = serde_json::from_str(expected).unwrap();
             assert_eq!(one(number(), json!(sent)).unwrap(), expected, "{sent}");
         }
-        for bad in ["", "abc", "1.", "1,5", "5abc", "NaN", "Infinity", "0b1", "0x1A", "1_000", "e5", "."] {
-            assert!(one(number(), json!(bad)).unwrap_err().contains("expected Numeric/Float"), "{bad}");
+        for bad in [
+            "", "abc", "1.", "1,5", "5abc", "NaN", "Infinity", "0b1", "0x1A", "1_000", "e5", ".",
+        ] {
+            assert!(
+                one(number(), json!(bad))
+                    .unwrap_err()
+                    .contains("expected Numeric/Float"),
+                "{bad}"
+            );
         }
         let boolean = || json!({"type": "boolean"});
         assert_eq!(text(one(boolean(), json!("YES"))), "true");
         assert_eq!(text(one(boolean(), json!("0"))), "false");
         assert!(one(boolean(), json!(1)).unwrap_err().contains("expected Boolean"));
         assert_eq!(text(one(json!({"type": "array"}), json!("[1,2]"))), "[1,2]");
-        assert!(one(json!({"type": "array"}), json!("1,2")).unwrap_err().contains("expected Array"));
+        assert!(
+            one(json!({"type": "array"}), json!("1,2"))
+                .unwrap_err()
+                .contains("expected Array")
+        );
         assert_eq!(text(one(json!({"type": "object"}), json!("{\"a\":1}"))), "{\"a\":1}");
         assert_eq!(text(one(json!({"type": "string"}), json!(42))), "\"42\"");
-        assert!(one(json!({"type": "string"}), json!([1, 2])).unwrap_err().contains("expected String"));
+        assert!(
+            one(json!({"type": "string"}), json!([1, 2]))
+                .unwrap_err()
+                .contains("expected String")
+        );
         let items = json!({"type": "array", "items": {"type": "integer"}});
         assert_eq!(text(one(items, json!(["1", 2]))), "[1,2]");
         let union = json!({"type": ["object", "string"]});
@@ -354,9 +422,15 @@ mod tests {
     #[test]
     fn allowed_values_are_told() {
         let error = one(json!({"type": "string", "enum": ["red", "green"]}), json!("blue")).unwrap_err();
-        assert_eq!(error, "Parameter 'p' for tool 't': value \"blue\" is not one of red, green");
+        assert_eq!(
+            error,
+            "Parameter 'p' for tool 't': value \"blue\" is not one of red, green"
+        );
         let error = one(json!({"type": "integer", "maximum": 12}), json!(13)).unwrap_err();
-        assert!(error.starts_with("Parameter 'p' for tool 't': ") && error.contains("12"), "{error}");
+        assert!(
+            error.starts_with("Parameter 'p' for tool 't': ") && error.contains("12"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -364,13 +438,25 @@ mod tests {
         let definition = tool(json!({"type":"object","required":["ns"],"properties":
             {"ns":{"type":"string"},"limit":{"type":"integer"},"sel":{"type":"string"}}}));
         let call = |text: &str| prepare(&Arguments::from_text(text), &definition);
-        assert_eq!(Value::Object(call("{\"ns\":\"a\",\"limit\":null}").unwrap().args), json!({"ns": "a"}));
-        assert_eq!(Value::Object(call("{\"ns\":\"a\",\"sel\":\"\"}").unwrap().args), json!({"ns": "a", "sel": ""}));
+        assert_eq!(
+            Value::Object(call("{\"ns\":\"a\",\"limit\":null}").unwrap().args),
+            json!({"ns": "a"})
+        );
+        assert_eq!(
+            Value::Object(call("{\"ns\":\"a\",\"sel\":\"\"}").unwrap().args),
+            json!({"ns": "a", "sel": ""})
+        );
         for bad in ["{\"ns\":null}", "{}", ""] {
             let error = call(bad).unwrap_err().to_string();
-            assert_eq!(error, "Missing required parameters for tool 't': ns. Provided: None", "{bad}");
+            assert_eq!(
+                error, "Missing required parameters for tool 't': ns. Provided: None",
+                "{bad}"
+            );
         }
-        assert_eq!(one(json!({"type": ["string", "null"]}), json!(null)).unwrap(), json!(null));
+        assert_eq!(
+            one(json!({"type": ["string", "null"]}), json!(null)).unwrap(),
+            json!(null)
+        );
     }
 
     #[test]
@@ -386,8 +472,13 @@ mod tests {
 
     #[test]
     fn broken_json_is_shown_back() {
-        let error = prepare(&Arguments::from_text("{\"id\": 42"), &tool(json!({}))).unwrap_err().to_string();
-        assert!(error.contains("arguments are not valid JSON") && error.contains("{\"id\": 42"), "{error}");
+        let error = prepare(&Arguments::from_text("{\"id\": 42"), &tool(json!({})))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("arguments are not valid JSON") && error.contains("{\"id\": 42"),
+            "{error}"
+        );
     }
 
     proptest! {

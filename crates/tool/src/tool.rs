@@ -60,7 +60,10 @@ pub struct ToolOutput {
 impl ToolOutput {
     /// A result without more.
     pub fn new(value: impl Into<Value>) -> Self {
-        Self { value: value.into(), ..Self::default() }
+        Self {
+            value: value.into(),
+            ..Self::default()
+        }
     }
 
     /// The text that the model reads.
@@ -134,7 +137,11 @@ pub enum ToolError {
 impl ToolError {
     /// A failure that the model is told of.
     pub fn respond(class: ToolErrorClass, message: impl Into<String>) -> Self {
-        Self::Respond { class, message: message.into(), job: None }
+        Self::Respond {
+            class,
+            message: message.into(),
+            job: None,
+        }
     }
 
     /// A wrong argument.
