@@ -59,7 +59,12 @@ impl Collector {
         match delta {
             Delta::Text(t) => r.text.push_str(t),
             Delta::Reasoning(t) => r.reasoning.push_str(t),
-            Delta::Call { index, id, name, arguments } => {
+            Delta::Call {
+                index,
+                id,
+                name,
+                arguments,
+            } => {
                 self.push_call(*index, id.as_deref(), name.as_deref(), arguments);
             }
             Delta::Usage(u) => r.usage = *u,
@@ -84,7 +89,10 @@ impl Collector {
             },
         };
         let at = at.unwrap_or_else(|| {
-            self.calls.push(PartialCall { index, ..PartialCall::default() });
+            self.calls.push(PartialCall {
+                index,
+                ..PartialCall::default()
+            });
             self.calls.len() - 1
         });
         let call = &mut self.calls[at];
@@ -104,7 +112,11 @@ impl Collector {
         self.calls.sort_by_key(|c| c.index);
         let mut seen = HashSet::new();
         for (position, call) in self.calls.into_iter().enumerate() {
-            let base = if call.id.is_empty() { format!("call_{}", position + 1) } else { call.id };
+            let base = if call.id.is_empty() {
+                format!("call_{}", position + 1)
+            } else {
+                call.id
+            };
             let mut id = base.clone();
             let mut n = 1;
             while !seen.insert(id.clone()) {
@@ -112,7 +124,11 @@ impl Collector {
                 id = format!("{base}_{n}");
             }
             let arguments = Arguments::from_text(&call.arguments);
-            self.response.calls.push(FunctionCall { id, name: call.name, arguments });
+            self.response.calls.push(FunctionCall {
+                id,
+                name: call.name,
+                arguments,
+            });
         }
         self.response
     }
@@ -129,13 +145,23 @@ mod tests {
 
     fn call(index: Option<u64>, id: &str, name: &str, arguments: &str) -> Delta {
         let some = |s: &str| (!s.is_empty()).then(|| s.to_owned());
-        Delta::Call { index, id: some(id), name: some(name), arguments: arguments.into() }
+        Delta::Call {
+            index,
+            id: some(id),
+            name: some(name),
+            arguments: arguments.into(),
+        }
     }
 
     fn collect(deltas: &[Delta]) -> Vec<(String, String, String)> {
         let mut collector = Collector::new();
         deltas.iter().for_each(|d| collector.push(d));
-        collector.finish().calls.into_iter().map(|c| (c.id, c.name, c.arguments.to_text())).collect()
+        collector
+            .finish()
+            .calls
+            .into_iter()
+            .map(|c| (c.id, c.name, c.arguments.to_text()))
+            .collect()
     }
 
     fn is(id: &str, name: &str, arguments: &str) -> (String, String, String) {
@@ -163,7 +189,10 @@ mod tests {
         ]);
         assert_eq!(calls, [is("a", "f", "{\"x\":1}"), is("b", "f", "{}")]);
         // Neither ids nor indices: a name opens a call.
-        assert_eq!(collect(&[call(None, "", "f", "{}"), call(None, "", "g", "{}")]).len(), 2);
+        assert_eq!(
+            collect(&[call(None, "", "f", "{}"), call(None, "", "g", "{}")]).len(),
+            2
+        );
     }
 
     #[test]
@@ -173,7 +202,10 @@ mod tests {
             call(Some(1), "x", "r", "{\"p\":\"b\"}"),
             call(Some(2), "", "r", ""),
         ]);
-        assert_eq!(calls.iter().map(|c| c.0.as_str()).collect::<Vec<_>>(), ["x", "x_2", "call_3"]);
+        assert_eq!(
+            calls.iter().map(|c| c.0.as_str()).collect::<Vec<_>>(),
+            ["x", "x_2", "call_3"]
+        );
         assert_eq!(calls[2].2, "{}");
     }
 }

@@ -28,11 +28,7 @@ pub trait Backend: Send + Sync {
 pub trait Conversation: Send {
     /// Asks for the next answer. The stream ends after [`Delta::Finish`], or with an error. Dropping it stops the
     /// request; so does `cx.cancel`, with [`BackendError::Cancelled`].
-    fn complete<'a>(
-        &'a mut self,
-        view: &'a View<'a>,
-        cx: &'a CallCx,
-    ) -> BoxStream<'a, Result<Delta, BackendError>>;
+    fn complete<'a>(&'a mut self, view: &'a View<'a>, cx: &'a CallCx) -> BoxStream<'a, Result<Delta, BackendError>>;
 
     /// What `complete` would send, byte for byte, without sending anything.
     ///
