@@ -23,7 +23,7 @@ pub enum BackendError {
     Refused {
         /// URL without credentials.
         target: String,
-        /// HTTP status; 200 for an error inside a stream.
+        /// HTTP status; for an error inside a stream the one that the error names, else 200.
         status: u16,
         /// The provider's code or type of error, if it gave one.
         code: Option<String>,
@@ -78,7 +78,9 @@ impl BackendError {
         match self {
             Self::Unreachable { .. } | Self::TimedOut { .. } | Self::Incomplete { .. } => true,
             Self::Refused { status, code, .. } => {
-                let cured_by_waiting = code.as_deref() != Some("insufficient_quota");
+                // A quota or a bill is not cured by waiting.
+                let lasting = ["insufficient_quota", "billing", "credit", "quota_exceeded"];
+                let cured_by_waiting = !code.as_deref().is_some_and(|c| lasting.iter().any(|l| c.contains(l)));
                 let overloaded = code.as_deref().is_some_and(|c| c.contains("overloaded"));
                 (matches!(status, 408 | 409 | 429 | 500..=599) && cured_by_waiting) || overloaded
             }

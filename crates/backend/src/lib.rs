@@ -4,12 +4,31 @@
 //! [`Delta`]s; a [`Collector`] turns deltas into a [`Response`], for streams and whole bodies alike. HTTP providers are
 //! a [`dialect::Dialect`] each: pure encoding and decoding, no I/O. Endpoints are files ([`endpoints`]).
 
+pub mod client;
 pub mod collect;
 pub mod conversation;
+pub mod dialect;
+pub mod encode;
+mod endpoint_file;
+pub mod endpoints;
 pub mod error;
+mod exchange;
+pub mod http;
+pub mod openai;
+mod openai_decode;
 pub mod profile;
+pub mod redact;
+pub mod refusal;
+pub mod registry;
+pub mod retry;
+pub mod sse;
+pub mod tool_names;
+pub mod turns;
 
 pub use collect::{Collector, Response};
 pub use conversation::{Backend, CallCx, Conversation, Delta, DryRun, FinishReason, View};
+pub use endpoints::{EndpointError, EndpointInfo, Endpoints};
 pub use error::BackendError;
+pub use http::HttpBackend;
 pub use profile::{Profile, Timeouts};
+pub use registry::BackendRegistry;

@@ -1,0 +1,131 @@
+//! The wire form of an HTTP provider: pure, without I/O.
+//!
+//! A body is head + turns + tail. The head holds what stays the same through a conversation (the model, the tools), each
+//! turn is appended to the turns before it, and the tail holds what may differ from request to request. So adding a
+//! turn never changes the bytes before it, and prompt caches hit.
+
+use decanus_base::Secret;
+use serde_json::{Map, Value};
+
+use crate::conversation::{Delta, View};
+use crate::profile::Profile;
+use crate::sse::Event;
+use crate::tool_names::ToolNames;
+use crate::turns::Turn;
+
+/// What a request is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The endpoint.
+    pub profile: &'a Profile,
+    /// Messages, tools and parameters.
+    pub view: &'a View<'a>,
+    /// The tools' names on the wire.
+    pub names: &'a ToolNames,
+    /// Whether a stream is asked for.
+    pub stream: bool,
+}
+
+impl Request<'_> {
+    /// The endpoint's parameters with those of the view over them, sorted by name, without those in `reserved`.
+    pub fn parameters(&self, reserved: &[&str]) -> Map<String, Value> {
+        let mut all = self.profile.parameters.clone();
+        all.extend(self.view.parameters.iter().map(|(k, v)| (k.clone(), v.clone())));
+        all.retain(|name, _| !reserved.contains(&name.as_str()));
+        all.sort_keys();
+        all
+    }
+}
+
+/// What is wrong with a request or an answer, seen without knowing where it was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// The request can't be made.
+    Config(String),
+    /// The provider says no.
+    Refused {
+        /// The status that the provider's error names, where it stands inside a stream or body.
+        status: Option<u16>,
+        /// The provider's code or type.
+        code: Option<String>,
+        /// The provider's words.
+        message: String,
+    },
+    /// The request does not fit into the model's context.
+    TooLong(String),
+    /// The answer is not what the protocol says.
+    Malformed(String),
+    /// The answer ended too early.
+    Incomplete(String),
+}
+
+/// Decodes a stream, event by event.
+pub trait StreamDecoder: Send + Sync {
+    /// Takes an event and appends what it says. Returns whether the stream is over.
+    ///
+    /// # Errors
+    /// An error that the provider put into the stream; an event that can't be read.
+    fn event(&mut self, event: &Event, out: &mut Vec<Delta>) -> Result<bool, Fault>;
+
+    /// Whether the provider has said that the answer is over; token counts may still follow.
+    fn is_complete(&self) -> bool;
+
+    /// The connection is closed: gives what is still to be said, [`Delta::Finish`] last.
+    ///
+    /// # Errors
+    /// [`Fault::Incomplete`] when the answer was not complete.
+    fn end(&mut self, out: &mut Vec<Delta>) -> Result<(), Fault>;
+}
+
+/// The wire form of a provider.
+pub trait Dialect: Send + Sync + 'static {
+    /// The backend's name.
+    fn name(&self) -> &'static str;
+
+    /// What is appended to the path of the endpoint's URL, with a leading slash.
+    fn path(&self, profile: &Profile) -> String;
+
+    /// The header that carries the key.
+    fn key_header(&self, key: &Secret) -> (&'static str, Secret);
+
+    /// What to say when no key is set and this URL does not work without one.
+    fn missing_key(&self, url: &str) -> Option<String>;
+
+    /// The length of the longest tool name.
+    fn max_tool_name(&self) -> usize {
+        64
+    }
+
+    /// Writes everything before the first turn.
+    ///
+    /// # Errors
+    /// [`Fault::Config`].
+    fn head(&self, request: &Request<'_>, out: &mut Vec<u8>) -> Result<(), Fault>;
+
+    /// Writes one turn; `first` is whether no other turn is before it.
+    fn turn(&self, turn: &Turn, names: &ToolNames, first: bool, out: &mut Vec<u8>);
+
+    /// Writes everything after the last turn.
+    ///
+    /// # Errors
+    /// [`Fault::Config`].
+    fn tail(&self, request: &Request<'_>, out: &mut Vec<u8>) -> Result<(), Fault>;
+
+    /// Decodes a whole body.
+    ///
+    /// # Errors
+    /// An error in a body of status 200; a body that is not an answer.
+    fn decode(&self, body: &[u8]) -> Result<Vec<Delta>, Fault>;
+
+    /// Reads the body of an answer that is an error by its status.
+    fn refusal(&self, status: u16, body: &[u8]) -> Fault;
+
+    /// A decoder for one stream.
+    fn decoder(&self) -> Box<dyn StreamDecoder>;
+}
+
+/// Appends a value as compact JSON.
+pub fn write_json(out: &mut Vec<u8>, value: &impl serde::Serialize) {
+    // Writing to memory can't fail, and neither can values whose keys are texts.
+    let _ = serde_json::to_writer(out, value);
+}

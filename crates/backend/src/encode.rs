@@ -1,0 +1,52 @@
+//! The body of a request, kept as far as it can't change any more.
+
+use decanus_chat::Message;
+
+use crate::dialect::{Dialect, Fault, Request};
+use crate::turns::{WireIds, next_group};
+
+/// What has been encoded of a conversation. Whole turns that no later message can change are kept as bytes; a request
+/// that continues the same messages encodes only what is new. Anything else is encoded from the start.
+#[derive(Debug, Default)]
+pub struct Encoder {
+    seen: Vec<Message>,
+    turns: Vec<u8>,
+    ids: WireIds,
+}
+
+impl Encoder {
+    /// The whole body of a request.
+    ///
+    /// # Errors
+    /// [`Fault::Config`]: a message that can't be read, a parameter that can't be sent.
+    pub fn body(&mut self, dialect: &dyn Dialect, request: &Request<'_>) -> Result<Vec<u8>, Fault> {
+        let messages = request.view.messages;
+        if !messages.starts_with(&self.seen) {
+            *self = Self::default();
+        }
+        // Names are sent as they are spelt in the turns already encoded: their form depends on the names alone.
+        let mut open = Vec::new();
+        let mut at = self.seen.len();
+        while at < messages.len() {
+            let mut ids = self.ids.clone();
+            let group = next_group(&messages[at..], at, &mut ids).map_err(Fault::Config)?;
+            let mut first = self.turns.is_empty() && open.is_empty();
+            let into = if group.closed { &mut self.turns } else { &mut open };
+            for turn in &group.turns {
+                dialect.turn(turn, request.names, first, into);
+                first = false;
+            }
+            if group.closed {
+                self.ids = ids;
+                self.seen.extend_from_slice(&messages[at..at + group.messages]);
+            }
+            at += group.messages;
+        }
+        let mut body = Vec::with_capacity(self.turns.len() + open.len() + 4096);
+        dialect.head(request, &mut body)?;
+        body.extend_from_slice(&self.turns);
+        body.extend_from_slice(&open);
+        dialect.tail(request, &mut body)?;
+        Ok(body)
+    }
+}

@@ -1,0 +1,173 @@
+//! What an endpoint's file says.
+
+use std::time::Duration;
+
+use decanus_base::Secret;
+use decanus_base::names::did_you_mean;
+use decanus_base::units::parse_duration;
+use decanus_base::yaml::{Data, Node, YamlError};
+use reqwest::Url;
+use serde_json::{Map, Value};
+
+use crate::profile::Timeouts;
+
+/// The fields that are settings; anything else is a request parameter.
+const FIELDS: [&str; 10] = [
+    "backend",
+    "url",
+    "model",
+    "key",
+    "key_env",
+    "headers",
+    "timeouts",
+    "request_timeout",
+    "retries",
+    "stream_usage",
+];
+
+/// Settings that this build does not have. As request parameters they would do harm, or silently nothing.
+const NOT_YET: [&str; 10] = [
+    "max_concurrency",
+    "requests_per_minute",
+    "tokens_per_minute",
+    "fallback",
+    "prices",
+    "previous_response",
+    "store",
+    "api",
+    "quirks",
+    "api_version",
+];
+
+/// What a request says itself.
+const NOT_PARAMETERS: [&str; 4] = ["messages", "tools", "stream", "stream_options"];
+
+/// The file of an endpoint, read but not yet decided: what it leaves open is `None`.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct EndpointFile {
+    pub backend: Option<String>,
+    pub url: Option<String>,
+    pub model: Option<String>,
+    pub key: Option<Secret>,
+    /// The variable, and the error to give when it is not set.
+    pub key_env: Option<(String, YamlError)>,
+    pub headers: Vec<(String, Secret)>,
+    pub timeouts: Timeouts,
+    pub retries: Option<u32>,
+    pub stream_usage: Option<bool>,
+    pub parameters: Map<String, Value>,
+    pub warnings: Vec<String>,
+}
+
+/// Reads a file.
+pub(crate) fn read(node: &Node) -> Result<EndpointFile, YamlError> {
+    let mut file = EndpointFile::default();
+    for (name, line, value) in node.mapping()? {
+        let at = |message: String| {
+            let mut error = value.error(message);
+            error.line = *line;
+            error
+        };
+        let set = !matches!(value.data, Data::Scalar(Value::Null));
+        match name.as_str() {
+            _ if NOT_YET.contains(&name.as_str()) => {
+                return Err(at(format!("`{name}` is not available in this build")));
+            }
+            _ if NOT_PARAMETERS.contains(&name.as_str()) => {
+                return Err(at(format!("`{name}` is set by each request and can't be a parameter")));
+            }
+            _ if !set && FIELDS.contains(&name.as_str()) => {}
+            "backend" => file.backend = Some(word(value)?),
+            "url" => file.url = Some(url(value)?),
+            "model" => file.model = Some(word(value)?),
+            "key" => file.key = Some(Secret::new(secret(value)?)),
+            "key_env" => {
+                let variable = word(value)?;
+                let missing = value.error(format!("the environment variable {variable} is not set"));
+                file.key_env = Some((variable, missing));
+            }
+            "headers" => {
+                for (header, _, value) in value.mapping()? {
+                    file.headers.push((header.clone(), Secret::new(secret(value)?)));
+                }
+            }
+            "timeouts" => timeouts(value, &mut file.timeouts)?,
+            "request_timeout" => file.timeouts.total = duration(value)?,
+            "retries" => file.retries = Some(retries(value)?),
+            "stream_usage" => file.stream_usage = Some(value.boolean()?),
+            _ => {
+                let guess = did_you_mean(name, FIELDS);
+                if !guess.is_empty() {
+                    file.warnings
+                        .push(at(format!("`{name}` is sent as a request parameter{guess}")).to_string());
+                }
+                file.parameters.insert(name.clone(), value.to_json());
+            }
+        }
+    }
+    if file.key.is_some() && file.key_env.is_some() {
+        let place = node.get("key_env").unwrap_or(node);
+        return Err(place.error("give `key` or `key_env`, not both"));
+    }
+    if file.backend.as_deref() == Some("local") && file.url.is_some() {
+        return Err(node.get("url").unwrap_or(node).error("a local model has no URL"));
+    }
+    Ok(file)
+}
+
+fn word(value: &Node) -> Result<String, YamlError> {
+    let text = value.text()?;
+    let text = text.trim();
+    if text.is_empty() {
+        Err(value.error("it is empty"))
+    } else {
+        Ok(text.to_owned())
+    }
+}
+
+/// Like `text`, but an error never shows the value.
+fn secret(value: &Node) -> Result<String, YamlError> {
+    let text = value.text().map_err(|_| value.error("expected a text"))?;
+    let text = text.trim();
+    if text.is_empty() || text.chars().any(char::is_control) {
+        return Err(value.error("it is empty or holds characters that a header can't"));
+    }
+    Ok(text.to_owned())
+}
+
+fn url(value: &Node) -> Result<String, YamlError> {
+    let text = word(value)?;
+    // The text is not shown: it may hold credentials.
+    let url = Url::parse(&text).map_err(|e| value.error(format!("not a URL: {e}")))?;
+    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
+        return Err(value.error("expected a URL that begins with http:// or https://"));
+    }
+    Ok(text)
+}
+
+fn duration(value: &Node) -> Result<Duration, YamlError> {
+    let duration = parse_duration(&value.text()?).map_err(|e| value.error(e))?;
+    if duration.is_zero() {
+        Err(value.error("a time limit can't be 0"))
+    } else {
+        Ok(duration)
+    }
+}
+
+fn timeouts(value: &Node, timeouts: &mut Timeouts) -> Result<(), YamlError> {
+    value.only(&["connect", "first_byte", "idle", "total"])?;
+    for (name, _, value) in value.mapping()? {
+        match name.as_str() {
+            "connect" => timeouts.connect = duration(value)?,
+            "first_byte" => timeouts.first_byte = duration(value)?,
+            "idle" => timeouts.idle = duration(value)?,
+            _ => timeouts.total = duration(value)?,
+        }
+    }
+    Ok(())
+}
+
+fn retries(value: &Node) -> Result<u32, YamlError> {
+    let number = value.text()?.parse::<u32>().ok().filter(|n| *n <= 100);
+    number.ok_or_else(|| value.error("expected a number from 0 to 100"))
+}

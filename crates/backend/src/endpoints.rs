@@ -1,0 +1,357 @@
+//! Endpoints: `endpoints/NAME.yaml` of the project and of the user, the endpoint files of Scout, and the names that
+//! exist without a file.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use decanus_base::names::{did_you_mean, is_valid};
+use decanus_base::yaml::{self, YamlError};
+use decanus_base::{Diagnostic, ErrorKind, Project, Secret};
+
+use crate::endpoint_file::{EndpointFile, read};
+use crate::profile::Profile;
+use crate::redact::show_url_text;
+
+/// Why an endpoint can't be used.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum EndpointError {
+    /// There is no endpoint of that name.
+    #[error("unknown endpoint `{name}`{guess}")]
+    Unknown {
+        /// The name.
+        name: String,
+        /// What may have been meant, as the end of a sentence.
+        guess: String,
+        /// The names that exist.
+        known: Vec<String>,
+        /// The folders that were looked in.
+        looked_in: Vec<PathBuf>,
+    },
+    /// Its file is wrong.
+    #[error("{0}")]
+    File(#[from] YamlError),
+    /// Its file can't be read.
+    #[error("{0}")]
+    Io(String),
+    /// Its settings can't work together, or need something from the environment that is not there.
+    #[error("{0}")]
+    Config(String),
+}
+
+impl Diagnostic for EndpointError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Unknown { .. } => ErrorKind::Usage,
+            _ => ErrorKind::Config,
+        }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        match self {
+            Self::Unknown { known, looked_in, .. } => {
+                let folders: Vec<_> = looked_in.iter().map(|d| d.display().to_string()).collect();
+                vec![
+                    format!("known: {}", known.join(", ")),
+                    format!("looked in {}", folders.join(", ")),
+                ]
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// What `endpoint list` shows of an endpoint: never its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndpointInfo {
+    /// Its name.
+    pub name: String,
+    /// The backend that speaks to it.
+    pub backend: String,
+    /// The model; empty when none is set.
+    pub model: String,
+    /// The URL without credentials; empty for local models.
+    pub url: String,
+    /// Whether a key is set.
+    pub key_set: bool,
+    /// The file, or what made it exist.
+    pub source: String,
+    /// Fields that look misspelt.
+    pub warnings: Vec<String>,
+    /// Why it can't be used, if it can't.
+    pub error: Option<String>,
+}
+
+/// What a backend's own name stands for, and which variables configure it. In each list the first set variable wins.
+struct BuiltIn {
+    backend: &'static str,
+    url: &'static str,
+    model: &'static str,
+    url_variables: &'static [&'static str],
+    key_variables: &'static [&'static str],
+    model_variables: &'static [&'static str],
+}
+
+const BUILT_IN: [BuiltIn; 2] = [
+    BuiltIn {
+        backend: "local",
+        url: "",
+        model: "",
+        url_variables: &[],
+        key_variables: &[],
+        model_variables: &[],
+    },
+    BuiltIn {
+        backend: "openai",
+        url: "https://api.openai.com/v1",
+        model: "gpt-5-nano",
+        url_variables: &["OPENAI_URL", "OPENAI_BASE_URL"],
+        key_variables: &["OPENAI_KEY", "OPENAI_API_KEY"],
+        model_variables: &["OPENAI_MODEL"],
+    },
+];
+
+fn built_in(backend: &str) -> Option<&'static BuiltIn> {
+    BUILT_IN.iter().find(|b| b.backend == backend)
+}
+
+/// Reads a variable of the environment; tests give their own.
+pub type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// The endpoints in reach of a project.
+#[derive(Clone)]
+pub struct Endpoints {
+    folders: Vec<PathBuf>,
+    variables: Variables,
+}
+
+impl std::fmt::Debug for Endpoints {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoints")
+            .field("folders", &self.folders)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Endpoints {
+    /// The endpoints of a project, of the user, and of Scout, with the process's environment.
+    pub fn new(project: &Project) -> Self {
+        let mut folders = project.search("endpoints");
+        folders.extend(std::env::home_dir().map(|home| home.join(".scout/etc/AI")));
+        Self::with(folders, Arc::new(|name| std::env::var(name).ok()))
+    }
+
+    /// Endpoints in these folders, nearest first, with these variables.
+    pub fn with(folders: Vec<PathBuf>, variables: Variables) -> Self {
+        Self { folders, variables }
+    }
+
+    /// A variable that is set to something; blanks around it (the end of a line, above all) are no part of a key.
+    fn first_set(&self, names: &[&str]) -> Option<String> {
+        names.iter().find_map(|n| {
+            (self.variables)(n)
+                .map(|v| v.trim().to_owned())
+                .filter(|v| !v.is_empty())
+        })
+    }
+
+    /// All endpoints, by name. A file that can't be used is listed with its error.
+    pub fn list(&self) -> Vec<EndpointInfo> {
+        let mut all: BTreeMap<String, EndpointInfo> = BTreeMap::new();
+        for (name, file) in self.files() {
+            all.entry(name.clone()).or_insert_with(|| self.info(&name, Some(&file)));
+        }
+        for known in &BUILT_IN {
+            all.entry(known.backend.into())
+                .or_insert_with(|| self.info(known.backend, None));
+        }
+        all.into_values().collect()
+    }
+
+    /// What is known of one endpoint without needing its key.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn show(&self, name: &str) -> Result<EndpointInfo, EndpointError> {
+        let file = self.find(name);
+        if file.is_none() && built_in(name).is_none() {
+            return Err(self.unknown(name));
+        }
+        Ok(self.info(name, file.as_deref()))
+    }
+
+    /// An endpoint with all its settings decided.
+    ///
+    /// # Errors
+    /// No such endpoint; a fault in its file, with line and key; a variable that its `key_env` names and that is not
+    /// set.
+    pub fn load(&self, name: &str) -> Result<Profile, EndpointError> {
+        let Some(path) = self.find(name) else {
+            let known = built_in(name).ok_or_else(|| self.unknown(name))?;
+            return self.decide(name, known.backend, EndpointFile::default(), None);
+        };
+        let file = parse(&path)?;
+        let backend = match &file.backend {
+            Some(backend) => backend.clone(),
+            None if built_in(name).is_some() => name.to_owned(),
+            None => {
+                let message = "`backend` is missing; add for instance `backend: openai`";
+                return Err(YamlError {
+                    file: path,
+                    line: 1,
+                    key: String::new(),
+                    message: message.into(),
+                }
+                .into());
+            }
+        };
+        self.decide(name, &backend, file, Some(path))
+    }
+
+    fn decide(
+        &self,
+        name: &str,
+        backend: &str,
+        file: EndpointFile,
+        path: Option<PathBuf>,
+    ) -> Result<Profile, EndpointError> {
+        let known = built_in(backend);
+        let mut profile = Profile::new(name, backend, "");
+        let own_url = file.url.is_some();
+        let from_file = match (&file.key, &file.key_env) {
+            (Some(key), _) => Some(key.clone()),
+            (None, Some((variable, error))) => {
+                let value = self.first_set(&[variable]).map(Secret::new);
+                Some(value.ok_or_else(|| EndpointError::File(error.clone()))?)
+            }
+            (None, None) => None,
+        };
+        // The key of the environment goes to the URL of the environment or to the provider's own, never to a URL that
+        // a file names: a project's file must not be able to send it anywhere. The model is of no use there either.
+        let environment = |variables: &[&str]| if own_url { None } else { self.first_set(variables) };
+        profile.key = from_file.or_else(|| environment(known?.key_variables).map(Secret::new));
+        profile.url = file
+            .url
+            .or_else(|| environment(known?.url_variables))
+            .or_else(|| known.map(|k| k.url.to_owned()))
+            .unwrap_or_default();
+        let default_model = |k: &BuiltIn| if own_url { String::new() } else { k.model.to_owned() };
+        profile.model = file
+            .model
+            .or_else(|| environment(known?.model_variables))
+            .or_else(|| known.map(default_model))
+            .unwrap_or_default();
+        profile.headers = file.headers;
+        profile.timeouts = file.timeouts;
+        profile.retries = file.retries.unwrap_or(profile.retries);
+        profile.stream_usage = file.stream_usage.unwrap_or(profile.stream_usage);
+        profile.parameters = file.parameters;
+        for warning in &file.warnings {
+            tracing::warn!(endpoint = name, "{warning}");
+        }
+        profile.file = path;
+        Ok(profile)
+    }
+
+    fn info(&self, name: &str, path: Option<&Path>) -> EndpointInfo {
+        let source = match path {
+            Some(path) => path.display().to_string(),
+            None => match built_in(name) {
+                Some(b) if self.first_set(b.url_variables).is_some() || self.first_set(b.key_variables).is_some() => {
+                    "environment".into()
+                }
+                _ => "built in".into(),
+            },
+        };
+        let mut info = EndpointInfo {
+            name: name.into(),
+            backend: String::new(),
+            model: String::new(),
+            url: String::new(),
+            key_set: false,
+            source,
+            warnings: Vec::new(),
+            error: None,
+        };
+        if let Some(Ok(file)) = path.map(parse) {
+            info.backend = file.backend.unwrap_or_default();
+            info.model = file.model.unwrap_or_default();
+            info.url = file.url.as_deref().map(show_url_text).unwrap_or_default();
+            info.warnings = file.warnings;
+        }
+        match self.load(name) {
+            Ok(profile) => {
+                info.backend = profile.backend;
+                info.model = profile.model;
+                info.url = if profile.url.is_empty() {
+                    String::new()
+                } else {
+                    show_url_text(&profile.url)
+                };
+                info.key_set = profile.key.is_some();
+            }
+            Err(error) => info.error = Some(error.to_string()),
+        }
+        info
+    }
+
+    fn unknown(&self, name: &str) -> EndpointError {
+        let mut known: Vec<String> = self.files().into_iter().map(|(name, _)| name).collect();
+        known.extend(BUILT_IN.iter().map(|b| b.backend.to_owned()));
+        known.sort();
+        known.dedup();
+        let guess = did_you_mean(name, known.iter().map(String::as_str));
+        EndpointError::Unknown {
+            name: name.into(),
+            guess,
+            known,
+            looked_in: self.folders.clone(),
+        }
+    }
+
+    /// `NAME.yaml`, or `NAME` as Scout allows, in the nearest folder that has one.
+    fn find(&self, name: &str) -> Option<PathBuf> {
+        if !is_valid(name) {
+            return None;
+        }
+        let candidates = |folder: &PathBuf| {
+            let scout = folder.ends_with(".scout/etc/AI").then(|| folder.join(name));
+            [folder.join(format!("{name}.yaml")), folder.join(format!("{name}.yml"))]
+                .into_iter()
+                .chain(scout)
+        };
+        self.folders.iter().flat_map(candidates).find(|path| path.is_file())
+    }
+
+    fn files(&self) -> Vec<(String, PathBuf)> {
+        let entries = self
+            .folders
+            .iter()
+            .filter_map(|folder| std::fs::read_dir(folder).ok())
+            .flatten()
+            .flatten();
+        let mut names: Vec<String> = entries
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .map(|file| {
+                file.strip_suffix(".yaml")
+                    .or(file.strip_suffix(".yml"))
+                    .unwrap_or(&file)
+                    .to_owned()
+            })
+            .filter(|name| is_valid(name))
+            .collect();
+        names.sort();
+        names.dedup();
+        // Looked up again, so that the nearest file counts and foreign files do not.
+        names
+            .into_iter()
+            .filter_map(|name| self.find(&name).map(|path| (name, path)))
+            .collect()
+    }
+}
+
+fn parse(path: &Path) -> Result<EndpointFile, EndpointError> {
+    let text = decanus_base::files::read_text(path)
+        .map_err(|e| EndpointError::Io(decanus_base::files::named(e, path).to_string()))?;
+    Ok(read(&yaml::parse(&text, path)?)?)
+}

@@ -1,0 +1,459 @@
+//! One request and its answer: tries, time limits, cancellation, and the answer's bytes on their way to the decoder.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::time::{Duration, SystemTime};
+
+use decanus_base::units::show_duration;
+use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, LOCATION};
+use reqwest::{RequestBuilder, Response, StatusCode, Url};
+use tokio::time::Instant;
+
+use crate::client::causes;
+use crate::conversation::{CallCx, Delta};
+use crate::dialect::{Dialect, Fault, StreamDecoder};
+use crate::error::BackendError;
+use crate::profile::Profile;
+use crate::redact::{Redactor, show_url};
+use crate::retry::{Backoff, retry_after};
+use crate::sse::{Event, SseDecoder, SseError};
+use crate::tool_names::ToolNames;
+
+/// The most that a whole body may hold, counted while it is read.
+const MAX_BODY: usize = 64 << 20;
+/// The most that is read of an error's body.
+const MAX_ERROR_BODY: usize = 64 << 10;
+/// The most that a stream may bring in all.
+const MAX_STREAM: usize = 256 << 20;
+/// How long token counts are waited for when the answer itself is complete.
+const AFTER_FINISH: Duration = Duration::from_secs(5);
+
+/// Where requests go.
+pub(crate) struct Target {
+    pub url: Url,
+    /// The URL as it may be shown.
+    pub shown: String,
+    pub headers: HeaderMap,
+    pub redactor: Redactor,
+}
+
+enum Phase {
+    Send,
+    Stream(Response, SseDecoder, Box<dyn StreamDecoder>),
+    Body(Response, Vec<u8>),
+    Done,
+}
+
+/// A request on its way. [`Exchange::next`] gives the deltas of its answer.
+pub(crate) struct Exchange<'a> {
+    dialect: &'a dyn Dialect,
+    profile: &'a Profile,
+    target: &'a Target,
+    request: RequestBuilder,
+    names: ToolNames,
+    cx: &'a CallCx,
+    backoff: Backoff,
+    deadline: Instant,
+    total: Duration,
+    sent: Instant,
+    bytes: usize,
+    retries: u32,
+    phase: Phase,
+    /// Ids and counts that came before anything of the answer: a new try would bring others.
+    held: Vec<Delta>,
+    ready: VecDeque<Delta>,
+    given: bool,
+    failed: Option<BackendError>,
+}
+
+impl<'a> Exchange<'a> {
+    pub fn new(
+        dialect: &'a dyn Dialect,
+        profile: &'a Profile,
+        target: &'a Target,
+        request: RequestBuilder,
+        names: ToolNames,
+        cx: &'a CallCx,
+        backoff: Backoff,
+    ) -> Self {
+        let total = profile.timeouts.total.min(cx.timeout);
+        let now = Instant::now();
+        Self {
+            dialect,
+            profile,
+            target,
+            request,
+            names,
+            cx,
+            backoff,
+            // A limit too far away to be a time is none; a year is as good.
+            deadline: now.checked_add(total).unwrap_or(now + Duration::from_secs(365 * 86400)),
+            total,
+            sent: now,
+            bytes: 0,
+            retries: 0,
+            phase: Phase::Send,
+            held: Vec::new(),
+            ready: VecDeque::new(),
+            given: false,
+            failed: None,
+        }
+    }
+
+    /// The next delta, an error as the last item, then nothing.
+    pub async fn next(&mut self) -> Option<Result<Delta, BackendError>> {
+        let cancel = self.cx.cancel.clone();
+        let next = tokio::select! {
+            biased;
+            () = cancel.cancelled(), if !self.is_over() => Some(Err(BackendError::Cancelled)),
+            next = self.advance() => next,
+        };
+        if matches!(next, Some(Err(_))) {
+            // Dropping the response closes the connection.
+            self.phase = Phase::Done;
+            self.ready.clear();
+            self.failed = None;
+        }
+        next
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Done) && self.ready.is_empty() && self.failed.is_none()
+    }
+
+    async fn advance(&mut self) -> Option<Result<Delta, BackendError>> {
+        loop {
+            if let Some(delta) = self.ready.pop_front() {
+                self.given = true;
+                return Some(Ok(delta));
+            }
+            if let Some(error) = self.failed.take() {
+                return Some(Err(error));
+            }
+            let error = match self.step().await {
+                Ok(true) => continue,
+                Ok(false) => return None,
+                Err(error) => error,
+            };
+            self.phase = Phase::Done;
+            match self.wait_before_retry(error) {
+                Ok(wait) => {
+                    self.retries += 1;
+                    self.ready.clear();
+                    self.held.clear();
+                    tokio::time::sleep(wait).await;
+                    self.phase = Phase::Send;
+                }
+                Err(error) => self.failed = Some(error),
+            }
+        }
+    }
+
+    /// How long to wait before the next try, or the error when there is none.
+    fn wait_before_retry(&self, mut error: BackendError) -> Result<Duration, BackendError> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if self.given || !error.is_transient() || self.retries >= self.profile.retries || left.is_zero() {
+            return Err(error);
+        }
+        let asked = match &error {
+            BackendError::Refused { retry_after, .. } => *retry_after,
+            _ => None,
+        };
+        let wait = self.backoff.wait(self.retries + 1, asked);
+        match wait {
+            Some(wait) if wait < left => {
+                tracing::warn!(endpoint = %self.profile.name, retry = self.retries + 1, ?wait, "{error}; trying again");
+                Ok(wait)
+            }
+            _ => {
+                if let (BackendError::Refused { message, .. }, Some(asked)) = (&mut error, asked) {
+                    let (asked, limit) = (show_duration(asked), self.backoff.max_asked.min(left));
+                    message.push_str(&format!(
+                        "; it asks to wait {asked}, only {} are allowed",
+                        show_duration(limit)
+                    ));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Does the next thing; false when there is nothing left to do.
+    async fn step(&mut self) -> Result<bool, BackendError> {
+        match std::mem::replace(&mut self.phase, Phase::Done) {
+            Phase::Send => self.send().await?,
+            Phase::Stream(response, sse, decoder) => self.read_stream(response, sse, decoder).await?,
+            Phase::Body(response, body) => self.read_body(response, body).await?,
+            Phase::Done => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    async fn send(&mut self) -> Result<(), BackendError> {
+        let request = self.request.try_clone();
+        let request = request.ok_or_else(|| BackendError::Internal("a request can't be repeated".into()))?;
+        self.sent = Instant::now();
+        self.bytes = 0;
+        let first_byte = self.profile.timeouts.first_byte;
+        let response = self.within(self.sent, first_byte, "no answer", request.send()).await?;
+        let response = response.map_err(|error| self.not_sent(error))?;
+        let status = response.status();
+        if status.is_success() {
+            return self.begin(response);
+        }
+        Err(self.refused(status, response).await)
+    }
+
+    fn not_sent(&self, error: reqwest::Error) -> BackendError {
+        let reason = if error.is_connect() && error.is_timeout() {
+            format!("no connection within {}", show_duration(self.profile.timeouts.connect))
+        } else {
+            self.words(error)
+        };
+        BackendError::Unreachable {
+            target: self.target.shown.clone(),
+            reason,
+        }
+    }
+
+    fn words(&self, error: reqwest::Error) -> String {
+        self.target.redactor.clean(&causes(&error.without_url()))
+    }
+
+    async fn refused(&mut self, status: StatusCode, mut response: Response) -> BackendError {
+        let wait = retry_after(response.headers(), SystemTime::now());
+        if status.is_redirection() {
+            let to = response.headers().get(LOCATION).and_then(|v| v.to_str().ok());
+            let to = to.and_then(|l| self.target.url.join(l).ok()).map(|u| show_url(&u));
+            let message = match to {
+                Some(to) => format!("it redirects to {to}, which is not followed; give that as `url` if you trust it"),
+                None => "it redirects to nowhere".into(),
+            };
+            return self.error(
+                status.as_u16(),
+                Fault::Refused {
+                    status: None,
+                    code: None,
+                    message,
+                },
+                None,
+            );
+        }
+        let mut body = Vec::new();
+        let idle = self.profile.timeouts.idle;
+        // What has come of the explanation is enough.
+        while body.len() < MAX_ERROR_BODY {
+            match self.within(Instant::now(), idle, "no more", response.chunk()).await {
+                Ok(Ok(Some(chunk))) => body.extend_from_slice(&chunk),
+                _ => break,
+            }
+        }
+        body.truncate(MAX_ERROR_BODY);
+        self.error(status.as_u16(), self.dialect.refusal(status.as_u16(), &body), wait)
+    }
+
+    fn begin(&mut self, response: Response) -> Result<(), BackendError> {
+        let header = |name| {
+            response
+                .headers()
+                .get(name)
+                .and_then(|v| v.to_str().ok())
+                .unwrap_or("")
+                .to_lowercase()
+        };
+        let encoding = header(CONTENT_ENCODING);
+        if !matches!(encoding.as_str(), "" | "identity") {
+            return Err(self.malformed(format!("it is encoded as {encoding}, which was not asked for")));
+        }
+        let kind = header(CONTENT_TYPE);
+        let stream =
+            kind.contains("event-stream") || (self.cx.stream && !kind.contains("json") && !kind.contains("html"));
+        self.phase = if stream {
+            Phase::Stream(response, SseDecoder::new(), self.dialect.decoder())
+        } else {
+            Phase::Body(response, Vec::new())
+        };
+        Ok(())
+    }
+
+    async fn read_body(&mut self, mut response: Response, mut body: Vec<u8>) -> Result<(), BackendError> {
+        match self.chunk(&mut response, false).await? {
+            Some(chunk) => {
+                body.extend_from_slice(&chunk);
+                if body.len() > MAX_BODY {
+                    return Err(self.malformed(format!("it is larger than {} MiB", MAX_BODY >> 20)));
+                }
+                self.phase = Phase::Body(response, body);
+            }
+            None => {
+                let deltas = self
+                    .dialect
+                    .decode(&body)
+                    .map_err(|fault| self.error(200, fault, None))?;
+                self.emit(deltas);
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_stream(
+        &mut self,
+        mut response: Response,
+        mut sse: SseDecoder,
+        mut decoder: Box<dyn StreamDecoder>,
+    ) -> Result<(), BackendError> {
+        let mut events = Vec::new();
+        let mut deltas = Vec::new();
+        let chunk = match self.chunk(&mut response, decoder.is_complete()).await {
+            // The answer itself is whole: what breaks after it does not matter.
+            Err(_) if decoder.is_complete() => None,
+            other => other?,
+        };
+        if let Some(chunk) = chunk {
+            let pushed = sse.push(&chunk, &mut events);
+            let done = self.decode_events(&mut *decoder, &events, &mut deltas)?;
+            pushed.map_err(|error| self.undecodable(&error))?;
+            if !done {
+                self.phase = Phase::Stream(response, sse, decoder);
+            }
+            return Ok(());
+        }
+        match sse.finish() {
+            Ok(event) => events.extend(event),
+            Err(error) if !decoder.is_complete() => return Err(self.undecodable(&error)),
+            Err(_) => {}
+        }
+        let done = match self.decode_events(&mut *decoder, &events, &mut deltas) {
+            // The last event was cut.
+            Err(BackendError::Malformed { reason, .. }) if !decoder.is_complete() => {
+                return Err(self.error(200, Fault::Incomplete(reason), None));
+            }
+            Err(BackendError::Malformed { .. }) => false,
+            other => other?,
+        };
+        if !done {
+            let ended = decoder.end(&mut deltas);
+            self.emit(deltas);
+            ended.map_err(|fault| self.error(200, fault, None))?;
+        }
+        Ok(())
+    }
+
+    /// Decodes events and gives out what they say, also when one of them is an error.
+    fn decode_events(
+        &mut self,
+        decoder: &mut dyn StreamDecoder,
+        events: &[Event],
+        deltas: &mut Vec<Delta>,
+    ) -> Result<bool, BackendError> {
+        let mut done = Ok(false);
+        for event in events {
+            done = decoder.event(event, deltas);
+            if !matches!(done, Ok(false)) {
+                break;
+            }
+        }
+        self.emit(std::mem::take(deltas));
+        done.map_err(|fault| self.error(200, fault, None))
+    }
+
+    fn undecodable(&self, error: &SseError) -> BackendError {
+        match error {
+            SseError::CutCharacter => self.error(200, Fault::Incomplete(error.to_string()), None),
+            _ => self.malformed(error.to_string()),
+        }
+    }
+
+    /// The next bytes of the answer.
+    async fn chunk(&mut self, response: &mut Response, complete: bool) -> Result<Option<bytes::Bytes>, BackendError> {
+        let timeouts = &self.profile.timeouts;
+        let (from, limit, what) = match self.bytes {
+            0 => (self.sent, timeouts.first_byte, "no answer"),
+            _ if complete => (Instant::now(), timeouts.idle.min(AFTER_FINISH), "nothing more"),
+            _ => (Instant::now(), timeouts.idle, "nothing more"),
+        };
+        let chunk = self.within(from, limit, what, response.chunk()).await?;
+        let chunk = chunk.map_err(|error| self.error(200, Fault::Incomplete(self.words(error)), None))?;
+        self.bytes += chunk.as_ref().map_or(0, bytes::Bytes::len);
+        if self.bytes > MAX_STREAM {
+            return Err(self.malformed(format!("it is larger than {} MiB", MAX_STREAM >> 20)));
+        }
+        Ok(chunk)
+    }
+
+    /// Waits no longer than a limit, and not beyond the time for the whole request.
+    async fn within<T>(
+        &self,
+        from: Instant,
+        limit: Duration,
+        what: &str,
+        work: impl Future<Output = T>,
+    ) -> Result<T, BackendError> {
+        let end = from.checked_add(limit).unwrap_or(self.deadline).min(self.deadline);
+        tokio::time::timeout_at(end, work).await.map_err(|_| {
+            let what = if end == self.deadline {
+                format!("the whole request may take {}", show_duration(self.total))
+            } else {
+                format!("{what} within {}", show_duration(limit))
+            };
+            BackendError::TimedOut {
+                target: self.target.shown.clone(),
+                what,
+            }
+        })
+    }
+
+    fn emit(&mut self, deltas: Vec<Delta>) {
+        for mut delta in deltas {
+            if let Delta::Call { name: Some(name), .. } = &mut delta {
+                *name = self.names.original(name).to_owned();
+            }
+            match delta {
+                Delta::Usage(_) | Delta::ResponseId(_) | Delta::Model(_) if !self.given && self.ready.is_empty() => {
+                    self.held.push(delta);
+                }
+                delta => {
+                    self.ready.extend(self.held.drain(..));
+                    self.ready.push_back(delta);
+                }
+            }
+        }
+    }
+
+    fn malformed(&self, reason: String) -> BackendError {
+        self.error(200, Fault::Malformed(reason), None)
+    }
+
+    /// A fault as an error that says where it happened, without credentials.
+    fn error(&self, status: u16, fault: Fault, retry_after: Option<Duration>) -> BackendError {
+        let target = self.target.shown.clone();
+        let clean = |text: String| self.target.redactor.clean(&text);
+        match fault {
+            Fault::Config(what) => BackendError::Config(what),
+            Fault::Refused {
+                status: inner,
+                code,
+                message,
+            } => BackendError::Refused {
+                target,
+                // Inside a stream of status 200 the error's own number is the better one.
+                status: if status == 200 { inner.unwrap_or(200) } else { status },
+                code: code.map(clean),
+                message: clean(message),
+                retry_after,
+            },
+            Fault::TooLong(message) => BackendError::TooLong {
+                model: self.profile.model.clone(),
+                message: clean(message),
+            },
+            Fault::Malformed(reason) => BackendError::Malformed {
+                target,
+                reason: clean(reason),
+            },
+            Fault::Incomplete(reason) => BackendError::Incomplete {
+                target,
+                reason: clean(reason),
+            },
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Any HTTP provider, given its dialect.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use reqwest::Url;
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+
+use crate::client::Clients;
+use crate::conversation::{Backend, CallCx, Conversation, Delta, DryRun, View};
+use crate::dialect::{Dialect, Fault, Request};
+use crate::encode::Encoder;
+use crate::error::BackendError;
+use crate::exchange::{Exchange, Target};
+use crate::profile::Profile;
+use crate::redact::{Redactor, show_url, show_url_text};
+use crate::retry::Backoff;
+use crate::tool_names::ToolNames;
+
+/// A backend that speaks a [`Dialect`] over HTTP.
+#[derive(Debug)]
+pub struct HttpBackend<D> {
+    dialect: Arc<D>,
+    clients: Clients,
+    backoff: Backoff,
+}
+
+impl<D: Dialect> HttpBackend<D> {
+    /// A backend whose connections are shared with all others that were given the same clients.
+    pub fn new(dialect: D, clients: Clients) -> Self {
+        Self {
+            dialect: Arc::new(dialect),
+            clients,
+            backoff: Backoff::default(),
+        }
+    }
+
+    /// Waits differently between tries.
+    #[must_use]
+    pub fn with_backoff(mut self, backoff: Backoff) -> Self {
+        self.backoff = backoff;
+        self
+    }
+}
+
+impl<D: Dialect> Backend for HttpBackend<D> {
+    fn name(&self) -> &str {
+        self.dialect.name()
+    }
+
+    fn open(&self, profile: Arc<Profile>) -> Result<Box<dyn Conversation>, BackendError> {
+        let fail = |what: String| BackendError::Config(format!("endpoint `{}`: {what}", profile.name));
+        if profile.model.trim().is_empty() {
+            return Err(fail("no model is named; give `model` in its file, or -m".into()));
+        }
+        let url = request_url(&profile, &self.dialect.path(&profile)).map_err(fail)?;
+        let headers = headers(&profile, &*self.dialect).map_err(fail)?;
+        let target = Target {
+            shown: show_url(&url),
+            url,
+            headers,
+            redactor: Redactor::new(&profile),
+        };
+        Ok(Box::new(HttpConversation {
+            dialect: self.dialect.clone(),
+            clients: self.clients.clone(),
+            backoff: self.backoff,
+            encoder: Encoder::default(),
+            profile,
+            target,
+        }))
+    }
+}
+
+/// The endpoint's URL with the dialect's path at its end; a URL that has it already is taken as it is.
+fn request_url(profile: &Profile, path: &str) -> Result<Url, String> {
+    let bad = |why: &str| format!("`url` can't be used: {} {why}", show_url_text(&profile.url));
+    if profile.url.is_empty() {
+        return Err("it has no `url`".into());
+    }
+    let mut url = Url::parse(&profile.url).map_err(|e| bad(&format!("({e})")))?;
+    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
+        return Err(bad("is not an http or https URL"));
+    }
+    url.set_fragment(None);
+    let base = url.path().trim_end_matches('/');
+    if !base.ends_with(path) {
+        let full = format!("{base}{path}");
+        url.set_path(&full);
+    }
+    Ok(url)
+}
+
+/// The headers of every request. Values that may be credentials are marked, so that nothing prints them.
+fn headers(profile: &Profile, dialect: &dyn Dialect) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let key = profile.key.as_ref().map(|key| dialect.key_header(key));
+    let key = key.map(|(name, value)| (name.to_owned(), value, "key"));
+    let own = profile
+        .headers
+        .iter()
+        .map(|(name, value)| (name.clone(), value.clone(), "header"));
+    for (name, value, what) in key.into_iter().chain(own) {
+        let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("`{name}` is not a header's name"))?;
+        let mut value = HeaderValue::from_str(value.expose())
+            .map_err(|_| format!("the {what} for `{name}` holds characters that a header can't"))?;
+        value.set_sensitive(true);
+        headers.insert(header, value);
+    }
+    Ok(headers)
+}
+
+struct HttpConversation<D> {
+    dialect: Arc<D>,
+    clients: Clients,
+    backoff: Backoff,
+    encoder: Encoder,
+    profile: Arc<Profile>,
+    target: Target,
+}
+
+impl<D: Dialect> HttpConversation<D> {
+    fn encode(&mut self, view: &View<'_>, stream: bool) -> Result<(Vec<u8>, ToolNames), BackendError> {
+        let names = ToolNames::new(view.tools, self.dialect.max_tool_name());
+        let request = Request {
+            profile: &self.profile,
+            view,
+            names: &names,
+            stream,
+        };
+        let body = self
+            .encoder
+            .body(&*self.dialect, &request)
+            .map_err(|fault| match fault {
+                Fault::Config(what) => BackendError::Config(what),
+                other => BackendError::Internal(format!("encoding a request gave {other:?}")),
+            })?;
+        Ok((body, names))
+    }
+
+    fn exchange<'a>(&'a mut self, view: &View<'_>, cx: &'a CallCx) -> Result<Exchange<'a>, BackendError> {
+        let (body, names) = self.encode(view, cx.stream)?;
+        if self.profile.key.is_none()
+            && self.profile.headers.is_empty()
+            && let Some(what) = self.dialect.missing_key(&self.profile.url)
+        {
+            return Err(BackendError::Config(format!(
+                "endpoint `{}`: {what}",
+                self.profile.name
+            )));
+        }
+        let client = self.clients.get(&self.target.url, self.profile.timeouts.connect)?;
+        let accept = if cx.stream {
+            "text/event-stream, application/json"
+        } else {
+            "application/json"
+        };
+        let request = client
+            .post(self.target.url.clone())
+            .headers(self.target.headers.clone())
+            .header(ACCEPT, accept)
+            .body(Bytes::from(body));
+        Ok(Exchange::new(
+            &*self.dialect,
+            &self.profile,
+            &self.target,
+            request,
+            names,
+            cx,
+            self.backoff,
+        ))
+    }
+}
+
+impl<D: Dialect> Conversation for HttpConversation<D> {
+    fn complete<'a>(&'a mut self, view: &'a View<'a>, cx: &'a CallCx) -> BoxStream<'a, Result<Delta, BackendError>> {
+        match self.exchange(view, cx) {
+            Ok(exchange) => stream::unfold(Box::new(exchange), |mut exchange| async move {
+                exchange.next().await.map(|delta| (delta, exchange))
+            })
+            .boxed(),
+            Err(error) => stream::once(std::future::ready(Err(error))).boxed(),
+        }
+    }
+
+    fn dry_run(&mut self, view: &View<'_>, stream: bool) -> Result<DryRun, BackendError> {
+        let (body, _) = self.encode(view, stream)?;
+        let body = String::from_utf8(body).map_err(|e| BackendError::Internal(e.to_string()))?;
+        Ok(DryRun {
+            target: format!("POST {}", self.target.shown),
+            body,
+        })
+    }
+}

@@ -1,0 +1,190 @@
+//! OpenAI's Chat Completions, as the many servers that imitate it speak it: encoding.
+
+use decanus_base::Secret;
+use serde_json::{Map, Value, json};
+
+use crate::conversation::Delta;
+use crate::dialect::{Dialect, Fault, Request, StreamDecoder, write_json};
+use crate::openai_decode::{ChatDecoder, decode};
+use crate::profile::Profile;
+use crate::refusal;
+use crate::tool_names::ToolNames;
+use crate::turns::Turn;
+
+/// Parameters that the request sets itself.
+const RESERVED: [&str; 6] = ["model", "messages", "tools", "stream", "stream_options", "format"];
+
+/// The host that never answers without a key.
+const OPENAI_HOST: &str = "api.openai.com";
+
+/// The dialect of `POST …/chat/completions`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OpenAi;
+
+impl Dialect for OpenAi {
+    fn name(&self) -> &'static str {
+        "openai"
+    }
+
+    fn path(&self, _: &Profile) -> String {
+        "/chat/completions".into()
+    }
+
+    fn key_header(&self, key: &Secret) -> (&'static str, Secret) {
+        ("authorization", Secret::new(format!("Bearer {}", key.expose())))
+    }
+
+    fn missing_key(&self, url: &str) -> Option<String> {
+        let url = reqwest::Url::parse(url).ok()?;
+        (url.host_str() == Some(OPENAI_HOST))
+            .then(|| "no key: set OPENAI_API_KEY, or `key_env` or `key` in the endpoint's file".into())
+    }
+
+    fn head(&self, request: &Request<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+        out.extend_from_slice(b"{\"model\":");
+        write_json(out, &request.profile.model);
+        // An empty list is refused by OpenAI and vLLM.
+        if !request.view.tools.is_empty() {
+            out.extend_from_slice(b",\"tools\":");
+            let mut tools: Vec<_> = request.view.tools.iter().collect();
+            tools.sort_by(|a, b| a.name.cmp(&b.name));
+            let tools: Vec<Value> = tools
+                .into_iter()
+                .map(|tool| {
+                    json!({"type": "function", "function": {
+                        "name": request.names.wire(&tool.name),
+                        "description": tool.description,
+                        "parameters": tool.wire_parameters(),
+                    }})
+                })
+                .collect();
+            write_json(out, &tools);
+        }
+        out.extend_from_slice(b",\"messages\":[");
+        Ok(())
+    }
+
+    fn turn(&self, turn: &Turn, names: &ToolNames, first: bool, out: &mut Vec<u8>) {
+        let mut separate = !first;
+        let mut message = |value: Value| {
+            if std::mem::replace(&mut separate, true) {
+                out.push(b',');
+            }
+            write_json(out, &value);
+        };
+        match turn {
+            Turn::System(text) => message(json!({"role": "system", "content": text})),
+            Turn::User(text) => message(json!({"role": "user", "content": text})),
+            Turn::Answer { text, calls } if calls.is_empty() => {
+                message(json!({"role": "assistant", "content": text.as_deref().unwrap_or("")}));
+            }
+            Turn::Answer { text, calls } => {
+                let calls: Vec<Value> = calls
+                    .iter()
+                    .map(|call| {
+                        json!({"id": call.id, "type": "function", "function": {
+                            "name": names.wire(&call.name),
+                            "arguments": call.arguments.to_text(),
+                        }})
+                    })
+                    .collect();
+                // `null` is what the API itself answers with; some gateways refuse empty texts, others a missing one.
+                message(json!({"role": "assistant", "content": text, "tool_calls": calls}));
+            }
+            Turn::Outputs(outputs) => {
+                for output in outputs {
+                    message(json!({"role": "tool", "tool_call_id": output.id, "content": output.content}));
+                }
+            }
+        }
+    }
+
+    // Parameters stand after the conversation: `tool_choice` and sampling may change from round to round, and what is
+    // before the messages must not.
+    fn tail(&self, request: &Request<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+        out.push(b']');
+        let mut members = request.parameters(&RESERVED);
+        let format = request
+            .view
+            .parameters
+            .get("format")
+            .or_else(|| request.profile.parameters.get("format"));
+        if let Some(format) = format.filter(|f| !f.is_null()) {
+            members.insert("response_format".into(), response_format(format)?);
+        }
+        if request.view.tools.is_empty() {
+            // Both are refused without tools.
+            members.shift_remove("tool_choice");
+            members.shift_remove("parallel_tool_calls");
+        } else if let Some(choice) = request.view.tool_choice {
+            members.insert("tool_choice".into(), tool_choice(choice, request)?);
+        }
+        if request.stream {
+            members.insert("stream".into(), true.into());
+            if request.profile.stream_usage {
+                members.insert("stream_options".into(), json!({"include_usage": true}));
+            }
+        }
+        for (name, value) in &members {
+            out.push(b',');
+            write_json(out, name);
+            out.push(b':');
+            write_json(out, value);
+        }
+        out.push(b'}');
+        Ok(())
+    }
+
+    fn decode(&self, body: &[u8]) -> Result<Vec<Delta>, Fault> {
+        decode(body)
+    }
+
+    fn refusal(&self, status: u16, body: &[u8]) -> Fault {
+        refusal::from_body(status, body)
+    }
+
+    fn decoder(&self) -> Box<dyn StreamDecoder> {
+        Box::new(ChatDecoder::default())
+    }
+}
+
+fn tool_choice(choice: &str, request: &Request<'_>) -> Result<Value, Fault> {
+    if matches!(choice, "auto" | "none" | "required") {
+        return Ok(choice.into());
+    }
+    if !request.view.tools.iter().any(|t| t.name == choice) {
+        let known = request.view.tools.iter().map(|t| t.name.as_str());
+        let guess = decanus_base::names::did_you_mean(choice, known);
+        return Err(Fault::Config(format!(
+            "tool_choice names `{choice}`, which is not on offer{guess}"
+        )));
+    }
+    Ok(json!({"type": "function", "function": {"name": request.names.wire(choice)}}))
+}
+
+/// `response_format` from what a chat calls `format`: a word, a whole `json_schema` object, or a schema.
+fn response_format(format: &Value) -> Result<Value, Fault> {
+    match format {
+        Value::String(word) if word == "json" || word == "json_object" => Ok(json!({"type": "json_object"})),
+        Value::String(word) => Ok(json!({"type": word})),
+        Value::Object(map) if map.get("type").and_then(Value::as_str) == Some("json_schema") => {
+            if map.contains_key("json_schema") {
+                return Ok(format.clone());
+            }
+            let inner: Map<String, Value> = map
+                .iter()
+                .filter(|(k, _)| *k != "type")
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect();
+            Ok(json!({"type": "json_schema", "json_schema": inner}))
+        }
+        Value::Object(map) => {
+            let mut schema = map.clone();
+            let name = schema.shift_remove("name").unwrap_or_else(|| "response".into());
+            Ok(json!({"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": true}}))
+        }
+        other => Err(Fault::Config(format!(
+            "`format` is neither a word nor a schema: {other}"
+        ))),
+    }
+}

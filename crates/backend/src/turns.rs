@@ -1,0 +1,317 @@
+//! From messages to turns: what providers call one message.
+//!
+//! A chat holds all calls of an answer, then its text, then the outputs in the order in which they came. Providers want
+//! one assistant message with all calls, then one output for every call, in call order, each under an id of its own.
+//! The rules are the same for every HTTP dialect, so they are here and not in the dialects.
+
+use std::collections::HashSet;
+
+use decanus_chat::{FunctionCall, FunctionCallOutput, Message, Role};
+
+/// What the model reads in place of an output that was never written.
+pub const INTERRUPTED: &str = "interrupted; whether it ran is unknown";
+
+/// One turn of a conversation.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Turn {
+    /// Standing instructions.
+    System(String),
+    /// What the person says.
+    User(String),
+    /// What the model says, and what it calls. Ids are unique within the conversation.
+    Answer {
+        /// The text, if there is any.
+        text: Option<String>,
+        /// The calls.
+        calls: Vec<FunctionCall>,
+    },
+    /// The outputs of the answer before, one for each call, in the order of the calls.
+    Outputs(Vec<Output>),
+}
+
+/// The output of a call, under the id that the call is sent with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// The id of the call.
+    pub id: String,
+    /// The tool.
+    pub name: String,
+    /// What the model reads.
+    pub content: String,
+    /// Whether the call failed.
+    pub failed: bool,
+}
+
+/// The ids that have been given out. A repeated id gets a suffix and an empty one is made up, the same every time,
+/// since both depend on nothing but the messages before.
+#[derive(Debug, Clone, Default)]
+pub struct WireIds {
+    used: HashSet<String>,
+    calls: usize,
+}
+
+impl WireIds {
+    fn unique(&mut self, id: &str) -> String {
+        self.calls += 1;
+        let base = if id.is_empty() {
+            format!("call_{}", self.calls)
+        } else {
+            id.to_owned()
+        };
+        let mut unique = base.clone();
+        let mut n = 1;
+        while !self.used.insert(unique.clone()) {
+            n += 1;
+            unique = format!("{base}_{n}");
+        }
+        unique
+    }
+}
+
+/// The turns of the first messages of a conversation's rest.
+#[derive(Debug, PartialEq)]
+pub struct Group {
+    /// The turns, in order.
+    pub turns: Vec<Turn>,
+    /// How many messages they are made of.
+    pub messages: usize,
+    /// Whether no later message can change them.
+    pub closed: bool,
+}
+
+/// Takes the next group of messages that belong together; `rest` must not be empty, `at` is the position of its first
+/// message, counted from 0.
+///
+/// An answer is a run of texts and calls with nothing in between, so a text before or after its calls is part of it,
+/// while one after an output begins a new answer. Outputs are looked for up to the next answer; messages of other
+/// people that stand among them go after them. Outputs without a call are left out, calls without an output get
+/// [`INTERRUPTED`].
+///
+/// # Errors
+/// A call or output whose record can't be read, naming the message.
+pub fn next_group(rest: &[Message], at: usize, ids: &mut WireIds) -> Result<Group, String> {
+    let is_answer = |m: &Message| matches!(m.role, Role::Assistant | Role::FunctionCall);
+    if !is_answer(&rest[0]) {
+        return Ok(Group {
+            turns: other(&rest[0]).into_iter().collect(),
+            messages: 1,
+            closed: true,
+        });
+    }
+    // Two texts that follow each other without a call are two messages; calls and one text are one.
+    let mut end = 0;
+    let mut text: Option<String> = None;
+    let mut calls = Vec::new();
+    while let Some(message) = rest.get(end).filter(|m| is_answer(m)) {
+        if message.role == Role::FunctionCall {
+            calls.push(FunctionCall::from_message(message).map_err(|e| format!("message {}: {e}", at + end + 1))?);
+        } else if let Some(before) = text.as_mut() {
+            if calls.is_empty() {
+                break;
+            }
+            before.push_str("\n\n");
+            before.push_str(&message.content);
+        } else {
+            text = Some(message.content.clone());
+        }
+        end += 1;
+    }
+    let original: Vec<String> = calls.iter().map(|c| c.id.clone()).collect();
+    for call in &mut calls {
+        call.id = ids.unique(&call.id);
+    }
+    let wire: Vec<(String, String)> = calls.iter().map(|c| (c.id.clone(), c.name.clone())).collect();
+    let text = text.filter(|t| !t.is_empty() || calls.is_empty());
+    let mut turns = vec![Turn::Answer { text, calls }];
+    if original.is_empty() {
+        // A call may still follow the last text.
+        return Ok(Group {
+            turns,
+            messages: end,
+            closed: end < rest.len(),
+        });
+    }
+
+    let mut outputs: Vec<Option<FunctionCallOutput>> = vec![None; original.len()];
+    let mut others = Vec::new();
+    while outputs.iter().any(Option::is_none) {
+        let Some(message) = rest.get(end).filter(|m| !is_answer(m)) else {
+            break;
+        };
+        if message.role == Role::FunctionCallOutput {
+            let output =
+                FunctionCallOutput::from_message(message).map_err(|e| format!("message {}: {e}", at + end + 1))?;
+            // Calls that share an id get their outputs by position.
+            let place = (0..original.len()).find(|&i| original[i] == output.id && outputs[i].is_none());
+            if let Some(i) = place {
+                outputs[i] = Some(output);
+            }
+        } else {
+            others.extend(other(message));
+        }
+        end += 1;
+    }
+    let closed = end < rest.len() || outputs.iter().all(Option::is_some);
+    let outputs = wire.into_iter().zip(outputs).map(|((id, name), output)| {
+        let failed = output.as_ref().is_none_or(|o| o.error.is_some());
+        Output {
+            id,
+            name,
+            content: output.map_or_else(|| INTERRUPTED.to_owned(), |o| o.content),
+            failed,
+        }
+    });
+    turns.push(Turn::Outputs(outputs.collect()));
+    turns.extend(others);
+    Ok(Group {
+        turns,
+        messages: end,
+        closed,
+    })
+}
+
+fn other(message: &Message) -> Option<Turn> {
+    match message.role {
+        Role::System => Some(Turn::System(message.content.clone())),
+        Role::User => Some(Turn::User(message.content.clone())),
+        // An output without a call; and what only a chat file has.
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use decanus_chat::Arguments;
+
+    fn call(id: &str, name: &str) -> Message {
+        FunctionCall {
+            id: id.into(),
+            name: name.into(),
+            arguments: Arguments::from_text(""),
+        }
+        .to_message()
+    }
+
+    fn output(id: &str, content: &str) -> Message {
+        FunctionCallOutput {
+            id: id.into(),
+            content: content.into(),
+            ..Default::default()
+        }
+        .to_message()
+    }
+
+    fn show(messages: &[Message]) -> String {
+        let (mut ids, mut at, mut shown) = (WireIds::default(), 0, Vec::new());
+        while at < messages.len() {
+            let group = next_group(&messages[at..], at, &mut ids).unwrap();
+            at += group.messages;
+            for turn in group.turns {
+                shown.push(match turn {
+                    Turn::System(t) => format!("s:{t}"),
+                    Turn::User(t) => format!("u:{t}"),
+                    Turn::Answer { text, calls } => {
+                        let ids: Vec<_> = calls.iter().map(|c| c.id.as_str()).collect();
+                        format!("a:{}[{}]", text.unwrap_or_default(), ids.join(","))
+                    }
+                    Turn::Outputs(outputs) => {
+                        let all: Vec<_> = outputs.iter().map(|o| format!("{}={}", o.id, o.content)).collect();
+                        format!("o:{}", all.join(","))
+                    }
+                });
+            }
+            if !group.closed {
+                shown.push("…".into());
+            }
+        }
+        shown.join(" ")
+    }
+
+    #[test]
+    fn calls_text_and_outputs_of_one_answer() {
+        let m = [
+            Message::user("q"),
+            call("a", "f"),
+            call("b", "g"),
+            Message::assistant("look"),
+            output("b", "2"),
+            output("a", "1"),
+            Message::assistant("end"),
+        ];
+        assert_eq!(show(&m), "u:q a:look[a,b] o:a=1,b=2 a:end[] …");
+        // Text first, and the alternating order of other writers.
+        let m = [
+            Message::assistant("look"),
+            call("a", "f"),
+            output("a", "1"),
+            call("b", "g"),
+            output("b", "2"),
+            Message::user("x"),
+        ];
+        assert_eq!(show(&m), "a:look[a] o:a=1 a:[b] o:b=2 u:x");
+        let m = [
+            Message::assistant("x"),
+            call("a", "f"),
+            Message::assistant("y"),
+            output("a", "1"),
+        ];
+        assert_eq!(show(&m), "a:x\n\ny[a] o:a=1");
+        let m = [
+            Message::user("q"),
+            Message::assistant("one"),
+            Message::assistant("two"),
+            Message::user("x"),
+        ];
+        assert_eq!(show(&m), "u:q a:one[] a:two[] u:x");
+    }
+
+    #[test]
+    fn every_call_has_one_output() {
+        let m = [
+            call("a", "f"),
+            call("b", "g"),
+            output("b", "2"),
+            output("b", "again"),
+            output("z", "?"),
+            Message::user("x"),
+        ];
+        assert_eq!(show(&m), format!("a:[a,b] o:a={INTERRUPTED},b=2 u:x …"));
+        let m = [
+            call("a", "f"),
+            Message::user("hurry"),
+            output("a", "1"),
+            output("a", "2"),
+            Message::user("x"),
+        ];
+        assert_eq!(show(&m), "a:[a] o:a=1 u:hurry u:x");
+        assert_eq!(show(&[call("a", "f")]), format!("a:[a] o:a={INTERRUPTED} …"));
+        assert_eq!(show(&[output("a", "f"), Message::user("x")]), "u:x");
+    }
+
+    #[test]
+    fn ids_are_unique_on_the_wire() {
+        let m = [
+            call("x", "r"),
+            call("x", "r"),
+            call("", "r"),
+            output("x", "1"),
+            output("x", "2"),
+            output("", "3"),
+            Message::user("u"),
+            call("x", "r"),
+            output("x", "4"),
+        ];
+        assert_eq!(show(&m), "a:[x,x_2,call_3] o:x=1,x_2=2,call_3=3 u:u a:[x_3] o:x_3=4");
+    }
+
+    #[test]
+    fn damage_is_named() {
+        let bad = [Message::user("q"), Message::new(Role::FunctionCall, "{oops")];
+        let error = next_group(&bad[1..], 1, &mut WireIds::default()).unwrap_err();
+        assert!(
+            error.starts_with("message 2: function_call is not a JSON object"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,15 @@
+//! The backend room, tried against a scripted server and against recorded traffic.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::field_reassign_with_default
+)]
+
+mod cases;
+mod encoding;
+mod endpoints;
+mod failures;
+mod recorded;
+mod retries;
+mod support;
