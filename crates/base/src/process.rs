@@ -172,6 +172,36 @@ pub fn end_orphan(group: u32, started: u64) {
     }
 }
 
+/// Ends what is left of a group whose leader is gone already: every process of that group that has the variable `name`
+/// with this value in its environment. The variable tells them from the processes of a later group of the same number.
+pub fn end_marked(group: u32, name: &str, value: &std::ffi::OsStr) {
+    use std::os::unix::ffi::OsStrExt;
+    let marker = [name.as_bytes(), b"=", value.as_bytes()].concat();
+    let is_left = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let rest = stat.rfind(')').map_or("", |at| &stat[at + 1..]);
+        // After the command: state, parent, group.
+        let in_group = rest.split_whitespace().nth(2) == Some(group.to_string().as_str());
+        in_group && {
+            let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environ.split(|b| *b == 0).any(|entry| entry == marker)
+        }
+    };
+    let Ok(processes) = std::fs::read_dir("/proc") else {
+        return;
+    };
+    for pid in processes
+        .flatten()
+        .filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok())
+    {
+        if is_left(pid)
+            && let Ok(pid) = i32::try_from(pid)
+        {
+            let _ = nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+}
+
 fn ended(status: ExitStatus) -> Ended {
     match status.code() {
         Some(code) => Ended::Exit(code),

@@ -1,0 +1,152 @@
+//! What a task's process is given, and what becomes of what it leaves.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use decanus_base::files::{named, write_atomic};
+use decanus_base::process::Spec;
+use serde_json::{Map, Value, json};
+
+use crate::definition::Body;
+use crate::input::show;
+use crate::job::{Job, MAX_ARGUMENT, arguments, own_files};
+use crate::store::{JobStore, Paths};
+
+/// A dependency's result larger than this is passed by its path alone; its value is then null.
+const MAX_PASSED: u64 = 16 << 20;
+/// How much of the end of standard error is part of an error.
+const TAIL_BYTES: u64 = 4000;
+const TAIL_LINES: usize = 20;
+
+/// Makes the job's folder anew, writes the inputs, and says what to start.
+pub(crate) fn prepare(store: &JobStore, job: &Job, paths: &Paths, timeout: Option<Duration>) -> io::Result<Spec> {
+    let inputs_file = paths.own.join("inputs.json");
+    let mut document = serde_json::to_vec(&document(store, job, paths))?;
+    document.push(b'\n');
+    write_atomic(&inputs_file, &document)?;
+    let create = |name: &str| {
+        let path = paths.own.join(name);
+        File::create(&path).map_err(|e| named(e, &path))
+    };
+    let text = |path: &Path| path.as_os_str().to_owned();
+    let mut env: Vec<(String, OsString)> = vec![
+        ("DECANUS_INPUTS".into(), text(&inputs_file)),
+        ("DECANUS_RESULT".into(), text(&result_file(paths))),
+        ("DECANUS_FILES".into(), text(&paths.files)),
+        ("DECANUS_WORKFLOW_DIR".into(), text(&job.workflow.dir)),
+    ];
+    for dependency in &job.dependencies {
+        let name = format!("DECANUS_DEP_{}", dependency.task.name.replace('-', "_"));
+        env.push((name, text(&store.path(dependency))));
+    }
+    for input in job.task.inputs.iter().filter(|i| i.kind.is_scalar()) {
+        // One without a value is empty rather than unset, so that nothing of our own environment shows through.
+        let value = show(&job.inputs[&input.name]);
+        if value.len() <= MAX_ARGUMENT {
+            env.push((input.name.clone(), value.into()));
+        }
+    }
+    Ok(Spec {
+        argv: argv(store, job),
+        dir: paths.files.clone(),
+        env,
+        stdin: Some(File::open(&inputs_file).map_err(|e| named(e, &inputs_file))?),
+        stdout: create("stdout")?,
+        stderr: create("stderr")?,
+        timeout,
+    })
+}
+
+fn result_file(paths: &Paths) -> PathBuf {
+    paths.own.join("result")
+}
+
+fn document(store: &JobStore, job: &Job, paths: &Paths) -> Value {
+    let mut dependencies = Map::new();
+    for dependency in &job.dependencies {
+        let theirs = store.paths(dependency);
+        let small = fs::metadata(&theirs.result).is_ok_and(|m| m.len() <= MAX_PASSED);
+        let value = small
+            .then(|| dependency.task.result.load(&theirs.result, &theirs.files).ok())
+            .flatten();
+        dependencies.insert(
+            dependency.task.name.clone(),
+            json!({"path": theirs.result.display().to_string(), "value": value}),
+        );
+    }
+    json!({
+        "workflow": job.workflow.name,
+        "task": job.task.name,
+        "job": paths.result.display().to_string(),
+        "files": paths.files.display().to_string(),
+        "workflow_dir": job.workflow.dir.display().to_string(),
+        "inputs": job.inputs,
+        "dependencies": dependencies,
+    })
+}
+
+fn argv(store: &JobStore, job: &Job) -> Vec<OsString> {
+    let dir = &job.workflow.dir;
+    match &job.task.body {
+        Body::Sh(script) => ["sh", "-c", script].map(OsString::from).into(),
+        Body::Run(elements) => {
+            let own = own_files(elements, dir);
+            let dependency = |name: &str| {
+                job.dependencies
+                    .iter()
+                    .find(|d| d.task.name == name)
+                    .map(|d| store.path(d))
+            };
+            let mut argv = Vec::new();
+            for (at, element) in elements.iter().enumerate() {
+                match own.iter().find(|(i, _)| *i == at) {
+                    Some((_, path)) => argv.push(path.clone().into_os_string()),
+                    None => argv.extend(
+                        arguments(element, &job.inputs, &dependency, dir)
+                            .into_iter()
+                            .map(OsString::from),
+                    ),
+                }
+            }
+            argv
+        }
+    }
+}
+
+/// Puts what the process wrote (`DECANUS_RESULT`, else its standard output) in the result's place, if it is a result of
+/// the task's type.
+pub(crate) fn accept(job: &Job, paths: &Paths) -> Result<(), String> {
+    let written = result_file(paths);
+    let source = if fs::symlink_metadata(&written).is_ok() {
+        written
+    } else {
+        paths.own.join("stdout")
+    };
+    job.task.result.accept(&source, &paths.files)?;
+    fs::rename(&source, &paths.result).map_err(|e| format!("its result can't be stored: {}", named(e, &paths.result)))
+}
+
+/// The last lines of the process's standard error.
+pub(crate) fn stderr_tail(paths: &Paths) -> String {
+    let read = || -> io::Result<Vec<u8>> {
+        let mut file = File::open(paths.own.join("stderr"))?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
+        let mut bytes = Vec::new();
+        file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let bytes = read().unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let text = text.trim_end();
+    // Unless everything fits, the first line is probably half of one.
+    let text = match text.split_once('\n') {
+        Some((_, rest)) if bytes.len() as u64 == TAIL_BYTES => rest,
+        _ => text,
+    };
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+}

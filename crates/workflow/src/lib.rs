@@ -1,0 +1,33 @@
+//! Workflows: files that describe tasks ([`parse`], [`definition`]), jobs that are tasks with their inputs ([`job`]),
+//! the store of their results ([`store`]) and the one runner ([`runner`]).
+//!
+//! A job is known by its identity: what its task does, its inputs (files by content) and the identities of the jobs it
+//! depends on. Its result is at `WORKFLOW/TASK/NAME_DIGEST.EXT` of the jobs folder, its record beside it with `.info`,
+//! and the folder its process ran in with `.files`. A result that exists is used again.
+
+mod body;
+pub mod definition;
+mod docs;
+pub mod error;
+pub mod input;
+pub mod job;
+pub mod parse;
+pub mod record;
+pub mod result;
+pub mod runner;
+pub mod schema;
+pub mod store;
+pub mod template;
+pub mod tool;
+pub mod workflows;
+
+pub use definition::{Body, Dependency, Task, Workflow};
+pub use error::{FindError, InputError, JobError, WorkflowError};
+pub use input::{Input, InputType, PathRules};
+pub use job::Job;
+pub use record::{JobRecord, Status};
+pub use result::ResultType;
+pub use runner::{Done, RunOptions};
+pub use store::{JobStore, StoredJob};
+pub use tool::{PathPolicy, TaskTool, WorkflowSource};
+pub use workflows::{Listed, Workflows};

@@ -1,0 +1,149 @@
+//! The record of a job: a JSON file beside its result.
+
+use std::io;
+use std::path::Path;
+
+use decanus_base::files::write_atomic;
+use decanus_base::process;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::result::ResultType;
+
+/// Where a job is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// Its dependencies are being run.
+    Waiting,
+    /// Its process is running.
+    Running,
+    /// Its result is stored.
+    Done,
+    /// It failed.
+    Error,
+    /// It was stopped, or whoever ran it died.
+    Aborted,
+}
+
+impl Status {
+    /// The stable word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Running => "running",
+            Self::Done => "done",
+            Self::Error => "error",
+            Self::Aborted => "aborted",
+        }
+    }
+
+    /// Whether somebody is at work on it.
+    pub fn is_active(self) -> bool {
+        matches!(self, Self::Waiting | Self::Running)
+    }
+}
+
+/// The record of a job. Times are RFC 3339 in UTC.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobRecord {
+    /// Where it is in its life, as far as its owner came to say.
+    pub status: Status,
+    /// The workflow's name.
+    pub workflow: String,
+    /// The task's name.
+    pub task: String,
+    /// The part of its name that people choose; `Default` when nobody did.
+    pub name: String,
+    /// The part of its name that is its identity: 32 hexadecimal digits.
+    pub digest: String,
+    /// What its result is.
+    #[serde(rename = "type")]
+    pub kind: ResultType,
+    /// The task's own inputs, defaults included.
+    pub inputs: Map<String, Value>,
+    /// The jobs whose results it used: their paths, relative to the jobs folder.
+    pub dependencies: Vec<String>,
+    /// The process that runs it, or ran it.
+    pub pid: u32,
+    /// When that process started, in clock ticks since boot; with `pid` and `host` it names the process for good.
+    pub pid_started: Option<u64>,
+    /// The process group of the task's own process.
+    pub pgid: Option<u32>,
+    /// When that group's leader started, in clock ticks since boot.
+    pub pgid_started: Option<u64>,
+    /// The machine.
+    pub host: String,
+    /// What ran it; `local`.
+    pub executor: String,
+    /// The id that a scheduler gave it.
+    pub scheduler_id: Option<String>,
+    /// When its run was asked for.
+    pub created: String,
+    /// When its own process was started, its dependencies being done.
+    pub started: Option<String>,
+    /// When it was done, or failed.
+    pub ended: Option<String>,
+    /// The exit code of its process.
+    pub exit_code: Option<i32>,
+    /// Why it failed, with the last lines of its standard error.
+    pub error: Option<String>,
+    /// The versions of what ran it.
+    pub versions: Map<String, Value>,
+}
+
+/// What was found where a record should be.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Record(Box<JobRecord>),
+    /// There is none.
+    Nothing,
+    /// There is something that is no record: cut short, or of another program.
+    Torn(String),
+}
+
+impl JobRecord {
+    pub(crate) fn read(path: &Path) -> Found {
+        match std::fs::read(path) {
+            Ok(bytes) => match serde_json::from_slice(&bytes) {
+                Ok(record) => Found::Record(Box::new(record)),
+                Err(e) => Found::Torn(e.to_string()),
+            },
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Found::Nothing,
+            Err(e) => Found::Torn(e.to_string()),
+        }
+    }
+
+    pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
+        let mut bytes = serde_json::to_vec_pretty(self)?;
+        bytes.push(b'\n');
+        write_atomic(path, &bytes)
+    }
+
+    /// Whether the process that the record says is at work on it is known to be gone. Of another machine's processes
+    /// nothing is known.
+    pub fn is_orphaned(&self) -> bool {
+        self.status.is_active()
+            && self.host == process::host()
+            && (self.pid_started.is_none() || process::start_time(self.pid) != self.pid_started)
+    }
+
+    /// The status as it is: a job whose owner is gone was aborted, whatever the record says.
+    pub fn effective_status(&self) -> Status {
+        if self.is_orphaned() {
+            Status::Aborted
+        } else {
+            self.status
+        }
+    }
+}
+
+pub(crate) fn now() -> String {
+    Timestamp::now().to_string()
+}
+
+/// A time of a record; one that can't be read is the beginning of time.
+pub(crate) fn time(text: Option<&String>) -> Timestamp {
+    text.and_then(|t| t.parse().ok()).unwrap_or(Timestamp::MIN)
+}

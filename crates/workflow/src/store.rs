@@ -1,0 +1,345 @@
+//! The jobs folder: where the files of a job are, and which jobs there are.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use decanus_base::files::named;
+use serde_json::{Map, Value, json};
+
+use crate::error::{FindError, JobError};
+use crate::job::Job;
+use crate::record::{Found, JobRecord, Status};
+
+/// The folder for what the runner itself keeps, within a job's folder.
+pub(crate) const OWN_DIR: &str = ".job";
+
+/// The jobs of a project.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobStore {
+    dir: PathBuf,
+}
+
+/// The files of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Paths {
+    pub(crate) result: PathBuf,
+    pub(crate) info: PathBuf,
+    pub(crate) files: PathBuf,
+    pub(crate) own: PathBuf,
+    pub(crate) lock: PathBuf,
+}
+
+impl Paths {
+    pub(crate) fn new(result: PathBuf) -> Self {
+        let with = |end: &str| {
+            let mut name = result.clone().into_os_string();
+            name.push(end);
+            PathBuf::from(name)
+        };
+        let file = result
+            .file_name()
+            .map(|n| n.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        Self {
+            info: with(".info"),
+            files: with(".files"),
+            own: with(".files").join(OWN_DIR),
+            lock: result.with_file_name(format!(".{file}.lock")),
+            result,
+        }
+    }
+}
+
+/// A job that was found in the store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredJob {
+    /// Absolute path of its result.
+    pub path: PathBuf,
+    /// Its record; for one that can't be read, what its path says, status `error` and the reason.
+    pub record: JobRecord,
+    jobs_dir: PathBuf,
+}
+
+impl JobStore {
+    /// The jobs in a folder, which is made when something is stored.
+    pub fn new(jobs_dir: impl Into<PathBuf>) -> Self {
+        let dir = jobs_dir.into();
+        Self {
+            dir: std::path::absolute(&dir).unwrap_or(dir),
+        }
+    }
+
+    /// The folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Absolute path of a job's result, whether or not it is there.
+    pub fn path(&self, job: &Job) -> PathBuf {
+        self.dir.join(job.relative_path())
+    }
+
+    pub(crate) fn paths(&self, job: &Job) -> Paths {
+        Paths::new(self.path(job))
+    }
+
+    /// All jobs, of one workflow or one task if these are given, oldest first.
+    ///
+    /// # Errors
+    /// When the folder can't be read; one that does not exist has no jobs.
+    pub fn list(&self, workflow: Option<&str>, task: Option<&str>) -> Result<Vec<StoredJob>, FindError> {
+        let unreadable = |e: io::Error| FindError::Unreadable(e.to_string());
+        let mut jobs = Vec::new();
+        for workflow_dir in folders(&self.dir, workflow).map_err(unreadable)? {
+            for task_dir in folders(&workflow_dir, task).map_err(unreadable)? {
+                for entry in entries(&task_dir).map_err(unreadable)? {
+                    let name = entry
+                        .file_name()
+                        .map(|n| n.to_string_lossy().into_owned())
+                        .unwrap_or_default();
+                    if let Some(result) = name.strip_suffix(".info").filter(|n| !n.starts_with('.'))
+                        && let Some(job) = self.read(task_dir.join(result))
+                    {
+                        jobs.push(job);
+                    }
+                }
+            }
+        }
+        jobs.sort_by_cached_key(|j| (crate::record::time(Some(&j.record.created)), j.path.clone()));
+        Ok(jobs)
+    }
+
+    /// The job of a result's path; `None` when there is no record of it.
+    pub fn read(&self, path: PathBuf) -> Option<StoredJob> {
+        let record = match JobRecord::read(&Paths::new(path.clone()).info) {
+            Found::Record(record) => *record,
+            Found::Nothing => return None,
+            Found::Torn(reason) => torn(&path, &reason),
+        };
+        Some(StoredJob {
+            path,
+            record,
+            jobs_dir: self.dir.clone(),
+        })
+    }
+
+    /// The job that is meant by a path (relative ones from `base`), `WORKFLOW/TASK/NAME`, or the first letters of a
+    /// digest, at least six.
+    ///
+    /// # Errors
+    /// When there is none, or more than one.
+    pub fn find(&self, typed: &str, base: &Path) -> Result<StoredJob, FindError> {
+        let none = || FindError::None(typed.to_owned());
+        let as_path = base.join(typed);
+        for end in ["", ".info", ".files"] {
+            let text = as_path.to_string_lossy();
+            let stripped = text.trim_end_matches('/').strip_suffix(end).map(PathBuf::from);
+            if let Some(path) = stripped.filter(|p| p.file_name().is_some()) {
+                let path = std::path::absolute(&path).unwrap_or(path);
+                if let Some(job) = self.read(path) {
+                    return Ok(job);
+                }
+            }
+        }
+        let parts: Vec<&str> = typed.split('/').collect();
+        let found: Vec<StoredJob> = match parts.as_slice() {
+            [workflow, task, name]
+                if decanus_base::names::is_valid(workflow) && decanus_base::names::is_valid(task) =>
+            {
+                let mut jobs = self.list(Some(workflow), Some(task))?;
+                jobs.retain(|j| j.record.name == *name || j.file_name() == *name || j.stem() == *name);
+                jobs
+            }
+            [prefix] if prefix.len() >= 6 && prefix.bytes().all(|b| b.is_ascii_hexdigit()) => {
+                let prefix = prefix.to_lowercase();
+                let mut jobs = self.list(None, None)?;
+                jobs.retain(|j| j.record.digest.starts_with(&prefix));
+                jobs
+            }
+            _ => Vec::new(),
+        };
+        match found.len() {
+            0 => Err(none()),
+            1 => found.into_iter().next().ok_or_else(none),
+            _ => Err(FindError::Ambiguous {
+                typed: typed.to_owned(),
+                found: found.iter().map(|j| j.short_path()).collect(),
+            }),
+        }
+    }
+}
+
+impl StoredJob {
+    pub(crate) fn new(path: PathBuf, record: JobRecord, jobs_dir: PathBuf) -> Self {
+        Self { path, record, jobs_dir }
+    }
+
+    fn file_name(&self) -> String {
+        self.path
+            .file_name()
+            .map(|n| n.to_string_lossy().into_owned())
+            .unwrap_or_default()
+    }
+
+    fn stem(&self) -> String {
+        format!("{}_{}", self.record.name, self.record.digest)
+    }
+
+    /// `WORKFLOW/TASK/NAME_DIGEST.EXT`.
+    pub fn short_path(&self) -> String {
+        format!("{}/{}/{}", self.record.workflow, self.record.task, self.file_name())
+    }
+
+    /// The status as it is: `aborted` when the owner is gone, `error` when a result that was stored is missing.
+    pub fn status(&self) -> Status {
+        match self.record.effective_status() {
+            Status::Done if !self.path.is_file() => Status::Error,
+            status => status,
+        }
+    }
+
+    /// Why it has no result, if it failed.
+    pub fn error(&self) -> Option<String> {
+        match (&self.record.error, self.status()) {
+            (Some(error), _) => Some(error.clone()),
+            (None, Status::Error) => Some("the result is missing; run it again".into()),
+            (None, Status::Aborted) if self.record.is_orphaned() => Some("the process that ran it is gone".into()),
+            (None, _) => None,
+        }
+    }
+
+    /// The folder its process ran in.
+    pub fn files_dir(&self) -> PathBuf {
+        Paths::new(self.path.clone()).files
+    }
+
+    /// What its process left in its folder: absolute paths, sorted, at most 10 000.
+    pub fn files(&self) -> Vec<PathBuf> {
+        const MOST: usize = 10_000;
+        let root = self.files_dir();
+        let mut found = Vec::new();
+        let mut open = vec![root.clone()];
+        while let Some(dir) = open.pop() {
+            for path in entries(&dir).unwrap_or_default() {
+                let is_dir = fs::symlink_metadata(&path).is_ok_and(|m| m.is_dir());
+                if is_dir && path != root.join(OWN_DIR) {
+                    open.push(path);
+                } else if !is_dir && found.len() < MOST {
+                    found.push(path);
+                }
+            }
+        }
+        found.sort_unstable();
+        found
+    }
+
+    /// Its result, as a value of its type.
+    ///
+    /// # Errors
+    /// When it is not done, or the result is missing, too large or not what its type says.
+    pub fn value(&self) -> Result<Value, JobError> {
+        let fail = |reason: String| JobError::NoResult {
+            path: self.path.clone(),
+            reason,
+        };
+        match self.status() {
+            Status::Done => self.record.kind.load(&self.path, &self.files_dir()).map_err(fail),
+            status => {
+                let why = self.error().map(|e| format!(": {e}")).unwrap_or_default();
+                Err(fail(format!(
+                    "there is no result, its status is {}{why}",
+                    status.as_str()
+                )))
+            }
+        }
+    }
+
+    /// Everything about it, as `job show --json` prints it.
+    pub fn show(&self) -> Value {
+        let record = &self.record;
+        let dependencies: Vec<String> = record
+            .dependencies
+            .iter()
+            .map(|d| self.jobs_dir.join(d).display().to_string())
+            .collect();
+        let files: Vec<String> = self.files().iter().map(|p| p.display().to_string()).collect();
+        let mut shown = Map::new();
+        shown.insert("path".into(), self.path.display().to_string().into());
+        shown.insert("workflow".into(), record.workflow.clone().into());
+        shown.insert("task".into(), record.task.clone().into());
+        shown.insert("name".into(), record.name.clone().into());
+        shown.insert("status".into(), self.status().as_str().into());
+        shown.insert("inputs".into(), Value::Object(record.inputs.clone()));
+        shown.insert("dependencies".into(), json!(dependencies));
+        shown.insert("started".into(), json!(record.started));
+        shown.insert("ended".into(), json!(record.ended));
+        if let Some(error) = self.error() {
+            shown.insert("error".into(), error.into());
+        }
+        shown.insert("files".into(), json!(files));
+        Value::Object(shown)
+    }
+}
+
+/// What can be said of a job whose record can't be read.
+fn torn(path: &Path, reason: &str) -> JobRecord {
+    let part = |path: Option<&Path>| {
+        path.and_then(Path::file_name)
+            .map(|n| n.to_string_lossy().into_owned())
+            .unwrap_or_default()
+    };
+    let stem = path
+        .file_stem()
+        .map(|n| n.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    let (name, digest) = stem.rsplit_once('_').unwrap_or((&stem, ""));
+    JobRecord {
+        status: Status::Error,
+        workflow: part(path.parent().and_then(Path::parent)),
+        task: part(path.parent()),
+        name: name.to_owned(),
+        digest: digest.to_owned(),
+        kind: crate::result::ResultType::Text,
+        inputs: Map::new(),
+        dependencies: Vec::new(),
+        pid: 0,
+        pid_started: None,
+        pgid: None,
+        pgid_started: None,
+        host: String::new(),
+        executor: String::new(),
+        scheduler_id: None,
+        created: String::new(),
+        started: None,
+        ended: None,
+        exit_code: None,
+        error: Some(format!("its record can't be read ({reason}); run it again")),
+        versions: Map::new(),
+    }
+}
+
+/// The folders in a folder, or the one of that name.
+fn folders(dir: &Path, only: Option<&str>) -> io::Result<Vec<PathBuf>> {
+    let mut found = match only {
+        Some(name) => vec![dir.join(name)],
+        None => entries(dir)?,
+    };
+    found.retain(|p| p.is_dir());
+    Ok(found)
+}
+
+/// What is in a folder, sorted; nothing when it does not exist.
+fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let list = match fs::read_dir(dir) {
+        Ok(list) => list,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(named(e, dir)),
+    };
+    let mut paths = list
+        .map(|e| e.map(|e| e.path()))
+        .collect::<io::Result<Vec<_>>>()
+        .map_err(|e| named(e, dir))?;
+    paths.sort_unstable();
+    Ok(paths)
+}
