@@ -1,0 +1,138 @@
+//! Which of a parameter's possible values a request speaks of.
+
+use std::collections::{HashMap, HashSet};
+
+use decanus_chat::ToolDefinition;
+use serde_json::Value;
+
+use super::lexicon::{features, stem};
+use super::words::{numbers, words};
+
+/// A value that the request mentions by its own name is this much likelier, in nats.
+const MENTIONED: f64 = 4.0;
+/// No amount of word counting says more than this.
+const LIMIT: f64 = 3.0;
+const SMOOTHING: f64 = 0.3;
+
+/// Evidence for each of some values of one parameter, in nats; the best need not be 0.
+pub fn evidence(tool: &ToolDefinition, name: &str, values: &[Value], request: &str) -> Vec<f64> {
+    let schema = tool.parameters.pointer(&format!("/properties/{}", name.replace('~', "~0").replace('/', "~1")));
+    let labels = labels(schema.unwrap_or(&Value::Null));
+    let learnt = learnt(tool, name, values, request);
+    let spoken: Vec<String> = words(request).into_iter().map(|w| w.text).collect();
+    let figures = numbers(request);
+    values
+        .iter()
+        .zip(learnt)
+        .map(|(value, learnt)| {
+            let text = plain(value);
+            let label = labels.get(&text).map(String::as_str);
+            let own = if value.is_number() { None } else { Some(text.as_str()) };
+            let by_name = [own, label].into_iter().flatten().map(|n| mentioned(n, &spoken)).fold(0.0, f64::max);
+            let by_figure = value.is_number() && figures.iter().any(|f| f.json == text);
+            learnt + MENTIONED * by_name + if by_figure { MENTIONED / 2.0 } else { 0.0 }
+        })
+        .collect()
+}
+
+/// How much of a name the words contain, from 0 to 1. `temp_max` is wholly in "maximum temperature": short forms are
+/// beginnings of the words they stand for.
+fn mentioned(name: &str, spoken: &[String]) -> f64 {
+    let parts: Vec<String> = name
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|p| !p.is_empty())
+        .map(str::to_lowercase)
+        .collect();
+    if parts.is_empty() {
+        return 0.0;
+    }
+    let found = parts.iter().filter(|part| {
+        let root = stem(part);
+        spoken.iter().any(|word| {
+            word == *part || stem(word) == root || (part.chars().count() >= 3 && word.starts_with(root.as_str()))
+        })
+    });
+    #[allow(clippy::cast_precision_loss)]
+    let share = found.count() as f64 / parts.len() as f64;
+    share
+}
+
+/// Names of values that the schema gives: `oneOf` with `const` and `title`, or a description such as
+/// `1 = January, 2 = February`.
+fn labels(schema: &Value) -> HashMap<String, String> {
+    let mut labels = HashMap::new();
+    for list in ["oneOf", "anyOf"] {
+        for entry in schema.get(list).and_then(Value::as_array).into_iter().flatten() {
+            let title = entry.get("title").or_else(|| entry.get("description")).and_then(Value::as_str);
+            if let (Some(value), Some(title)) = (entry.get("const"), title) {
+                labels.insert(plain(value), title.to_owned());
+            }
+        }
+    }
+    let description = schema.get("description").and_then(Value::as_str).unwrap_or_default();
+    for part in description.split([',', ';', '\n', '(', ')']) {
+        if let Some((value, label)) = part.split_once('=').or_else(|| part.split_once(": ")) {
+            let value = value.split_whitespace().next_back().unwrap_or_default();
+            labels.entry(value.to_owned()).or_insert_with(|| label.trim().to_owned());
+        }
+    }
+    labels
+}
+
+/// What the tool's examples teach: words that go with one value and not with others. Words are credited to values by a
+/// few rounds of expectation and maximisation, so that a word which another argument explains gets little credit.
+fn learnt(tool: &ToolDefinition, name: &str, values: &[Value], request: &str) -> Vec<f64> {
+    type Link = (String, String);
+    let mut lessons: Vec<(HashSet<String>, Vec<String>)> = Vec::new();
+    for example in &tool.examples {
+        let facts = example.arguments.iter().map(|(k, v)| format!("{k}={}", plain(v))).collect();
+        lessons.push((features(&example.request), facts));
+    }
+    let mut links: HashMap<Link, f64> = HashMap::new();
+    for round in 0..6 {
+        let mut next: HashMap<Link, f64> = HashMap::new();
+        let mut sums: HashMap<String, f64> = HashMap::new();
+        for (words, facts) in &lessons {
+            for word in words {
+                let weight = |fact: &String| {
+                    if round == 0 { 1.0 } else { links.get(&(word.clone(), fact.clone())).copied().unwrap_or(0.0) }
+                };
+                let total: f64 = facts.iter().map(weight).sum();
+                for fact in facts.iter().filter(|_| total > 0.0) {
+                    let share = weight(fact) / total;
+                    *next.entry((word.clone(), fact.clone())).or_insert(0.0) += share;
+                    *sums.entry(fact.clone()).or_insert(0.0) += share;
+                }
+            }
+        }
+        for ((_, fact), weight) in &mut next {
+            *weight /= sums.get(fact).copied().unwrap_or(1.0);
+        }
+        links = next;
+    }
+    let spoken = features(request);
+    let facts: Vec<String> = values.iter().map(|v| format!("{name}={}", plain(v))).collect();
+    let mut scores = vec![0.0; values.len()];
+    for word in &spoken {
+        let strength: Vec<f64> =
+            facts.iter().map(|f| links.get(&(word.clone(), f.clone())).copied().unwrap_or(0.0)).collect();
+        let known: f64 = strength.iter().sum();
+        if known > 0.02 {
+            for (score, s) in scores.iter_mut().zip(&strength) {
+                #[allow(clippy::cast_precision_loss)]
+                let fair = (known / values.len() as f64).max(1e-6);
+                *score += ((s / fair + SMOOTHING) / (1.0 + SMOOTHING)).ln();
+            }
+        }
+    }
+    let best = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    scores.iter().map(|s| (s - best).max(-LIMIT)).collect()
+}
+
+/// A value as plain text.
+pub fn plain(value: &Value) -> String {
+    match value {
+        Value::String(s) => s.clone(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,14 @@
+//! Models on this machine.
+//!
+//! [`models`] is the catalogue: which models there are, fetching them, and where they lie. With the feature `llama`,
+//! `LocalBackend` runs them in process by llama.cpp, and lets models that are too small to call tools on their own choose
+//! among them.
+
+#[cfg(feature = "llama")]
+pub mod choose;
+#[cfg(feature = "llama")]
+pub mod engine;
+#[cfg(feature = "llama")]
+pub mod native;
+#[cfg(feature = "llama")]
+pub mod template;

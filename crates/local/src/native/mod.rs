@@ -1,0 +1,2 @@
+//! Tool calls by models that know how.
+pub mod grammar;
