@@ -28,8 +28,14 @@ impl Encoder {
         let mut open = Vec::new();
         let mut at = self.seen.len();
         while at < messages.len() {
-            let mut ids = self.ids.clone();
-            let group = next_group(&messages[at..], at, &mut ids).map_err(Fault::Config)?;
+            let group = match next_group(&messages[at..], at, &mut self.ids) {
+                Ok(group) => group,
+                Err(what) => {
+                    // Ids of the calls before the damage have been given out.
+                    *self = Self::default();
+                    return Err(Fault::Config(what));
+                }
+            };
             let mut first = self.turns.is_empty() && open.is_empty();
             let into = if group.closed { &mut self.turns } else { &mut open };
             for turn in &group.turns {
@@ -37,8 +43,9 @@ impl Encoder {
                 first = false;
             }
             if group.closed {
-                self.ids = ids;
                 self.seen.extend_from_slice(&messages[at..at + group.messages]);
+            } else {
+                self.ids.take_back(&group);
             }
             at += group.messages;
         }

@@ -310,6 +310,12 @@ impl<'a> Exchange<'a> {
             other => other?,
         };
         if let Some(chunk) = chunk {
+            // No line of a stream begins like JSON or a web page does, whatever the content type says.
+            let first = chunk.iter().find(|b| !b.is_ascii_whitespace());
+            if self.bytes == chunk.len() && matches!(first, Some(b'{' | b'[' | b'<')) {
+                self.phase = Phase::Body(response, chunk.to_vec());
+                return Ok(());
+            }
             let pushed = sse.push(&chunk, &mut events);
             let done = self.decode_events(&mut *decoder, &events, &mut deltas)?;
             pushed.map_err(|error| self.undecodable(&error))?;

@@ -13,6 +13,7 @@ mod endpoint_file;
 pub mod endpoints;
 pub mod error;
 mod exchange;
+pub mod format;
 pub mod http;
 pub mod openai;
 mod openai_decode;

@@ -179,8 +179,7 @@ fn response_format(format: &Value) -> Result<Value, Fault> {
             Ok(json!({"type": "json_schema", "json_schema": inner}))
         }
         Value::Object(map) => {
-            let mut schema = map.clone();
-            let name = schema.shift_remove("name").unwrap_or_else(|| "response".into());
+            let (name, schema) = crate::format::schema(map);
             Ok(json!({"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": true}}))
         }
         other => Err(Fault::Config(format!(

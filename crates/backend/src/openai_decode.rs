@@ -18,6 +18,7 @@ use crate::sse::Event;
 /// # Errors
 /// An error in a body of status 200; a body that is not an answer.
 pub fn decode(body: &[u8]) -> Result<Vec<Delta>, Fault> {
+    let body = body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body);
     let value: Value = serde_json::from_slice(body).map_err(|e| malformed(body, &e))?;
     if let Some(fault) = refusal::from_value(&value) {
         return Err(fault);

@@ -7,7 +7,7 @@ use decanus_base::Secret;
 use serde_json::{Map, Value};
 
 /// An endpoint with all its settings decided.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Profile {
     /// The endpoint's name.
     pub name: String,
@@ -54,6 +54,25 @@ impl Default for Timeouts {
             idle: Duration::from_secs(60),
             total: Duration::from_secs(20 * 60),
         }
+    }
+}
+
+impl std::fmt::Debug for Profile {
+    // The URL may hold credentials.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Profile")
+            .field("name", &self.name)
+            .field("backend", &self.backend)
+            .field("url", &crate::redact::show_url_text(&self.url))
+            .field("model", &self.model)
+            .field("key", &self.key)
+            .field("headers", &self.headers)
+            .field("timeouts", &self.timeouts)
+            .field("retries", &self.retries)
+            .field("stream_usage", &self.stream_usage)
+            .field("parameters", &self.parameters)
+            .field("file", &self.file)
+            .finish()
     }
 }
 

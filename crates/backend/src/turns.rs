@@ -66,6 +66,17 @@ impl WireIds {
         }
         unique
     }
+
+    /// Takes back the ids of a group that is not closed: it will be made again, with more messages.
+    pub fn take_back(&mut self, group: &Group) {
+        for turn in &group.turns {
+            let Turn::Answer { calls, .. } = turn else { continue };
+            self.calls -= calls.len();
+            for call in calls {
+                self.used.remove(&call.id);
+            }
+        }
+    }
 }
 
 /// The turns of the first messages of a conversation's rest.

@@ -248,10 +248,12 @@ fn formats_and_choices() {
         body["response_format"].clone()
     };
     assert_eq!(format(json!("json")), json!({"type": "json_object"}));
+    let sent = format(json!({"answer": "string"}));
     assert_eq!(
-        format(json!({"name": "d", "type": "object", "properties": {}})),
-        json!({"type": "json_schema", "json_schema": {"name": "d", "schema": {"type": "object", "properties": {}}, "strict": true}})
+        (&sent["type"], &sent["json_schema"]["name"]),
+        (&json!("json_schema"), &json!("response"))
     );
+    assert_eq!(sent["json_schema"]["schema"]["required"], json!(["answer"]));
     let mut question = Question::default();
     question.tools = vec![tool("calculator", json!({}))];
     question.tool_choice = Some("calculatr".into());

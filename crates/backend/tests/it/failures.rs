@@ -159,6 +159,28 @@ async fn errors_inside_streams_and_bodies() {
 }
 
 #[tokio::test]
+async fn what_came_counts_not_what_the_header_says() {
+    let body = r#"{"choices":[{"message":{"content":"ok"}}]}"#;
+    for reply in [
+        Reply::new(200, "text/plain", body),
+        Reply::new(200, "", body),
+        Reply::sse(body),
+        Reply::new(200, "application/json", format!("\u{feff}{body}")),
+    ] {
+        let server = ScriptedServer::start([reply]);
+        assert_eq!(ask(&server, true).await.unwrap().text, "ok");
+    }
+    let stream = chat_events(&[json!({"content": "ok"})], "stop");
+    for (reply, asked) in [
+        (Reply::new(200, "text/plain", stream.clone()), true),
+        (Reply::sse(stream), false),
+    ] {
+        let server = ScriptedServer::start([reply]);
+        assert_eq!(ask(&server, asked).await.unwrap().text, "ok");
+    }
+}
+
+#[tokio::test]
 async fn cancelling_at_any_moment() {
     let text = chat_events(&[json!({"content": "Hel"})], "stop");
     let replies = [
@@ -277,7 +299,7 @@ async fn c89_no_key_in_any_error() {
         let server = ScriptedServer::start([reply]);
         let url = server.url().replace("http://", "http://me:SENTINEL-pw@") + "?key=SENTINEL-query";
         let profile = keyed(&url);
-        assert!(!format!("{profile:?}").contains("SENTINEL-0"));
+        assert!(!format!("{profile:?}").contains("SENTINEL"));
         let dry = open(profile.clone())
             .dry_run(&Question::default().view(), true)
             .unwrap();
@@ -297,6 +319,10 @@ async fn c89_no_key_in_any_error() {
         .unwrap();
     let url = format!("http://me:SENTINEL@{nobody}/v1?key=SENTINEL");
     errors.push(ask_all(keyed(&url), &Question::default(), &cx(true)).await.1.unwrap());
+    // A server that does not speak TLS.
+    let server = ScriptedServer::start(Vec::<Reply>::new());
+    let url = server.url().replace("http://", "https://me:SENTINEL@");
+    errors.push(ask_all(keyed(&url), &Question::default(), &cx(true)).await.1.unwrap());
     // Settings that can't work.
     for url in ["SENTINEL", "ftp://SENTINEL@h/", "http://[SENTINEL"] {
         errors.push(backend().open(std::sync::Arc::new(keyed(url))).err().unwrap());
@@ -308,6 +334,7 @@ async fn c89_no_key_in_any_error() {
         let shown = format!("{error} {error:?} {:?}", error.hints());
         assert!(!shown.contains("SENTINEL"), "{shown}");
     }
+    assert!(matches!(errors[9], BackendError::Unreachable { .. }), "{:?}", errors[9]);
     assert!(
         matches!(&errors[6], BackendError::Refused { status: 302, message, .. } if message.contains("https://elsewhere.test/v1"))
     );

@@ -10,6 +10,7 @@ mod cases;
 mod encoding;
 mod endpoints;
 mod failures;
+mod proxies;
 mod recorded;
 mod retries;
 mod support;
