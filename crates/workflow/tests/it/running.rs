@@ -228,7 +228,16 @@ fn a_cancelled_job_is_aborted_and_can_be_run_again() {
     let cancel = options.cancel.clone();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(300));
+            let running = || {
+                s.store
+                    .list(None, None)
+                    .unwrap()
+                    .iter()
+                    .any(|j| j.status() == Status::Running)
+            };
+            while !running() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
             cancel.cancel();
         });
         let error = s.store.run_blocking(&s.job("top", json!({})), &options).unwrap_err();
@@ -281,7 +290,7 @@ fn diamonds_run_once_and_side_by_side() {
 #[test]
 fn many_threads_run_a_job_once() {
     let s = Arc::new(Sandbox::new(
-        "tasks:\n  a: {inputs: {log: {}}, sh: 'echo run >> \"$log\"; sleep 0.3; echo out'}\n  f: {inputs: {log: {}}, sh: 'echo run >> \"$log\"; sleep 0.3; exit 1'}\n",
+        "tasks:\n  a: {inputs: {log: {}}, sh: 'echo run >> \"$log\"; sleep 0.3; echo out'}\n  f: {inputs: {log: {}}, sh: 'echo run >> \"$log\"; sleep 1.5; exit 1'}\n",
     ));
     let log = |name: &str| s.root().join(name).display().to_string();
     std::thread::scope(|scope| {

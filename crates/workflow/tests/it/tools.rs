@@ -196,12 +196,21 @@ async fn a_model_reads_files_of_the_project_only() {
 
 #[tokio::test]
 async fn cancelling_a_call_ends_its_process() {
-    let s = Sandbox::new("tasks:\n  slow: {sh: 'echo $$ > pid; exec sleep 60'}\n");
+    let s = Sandbox::new("tasks:\n  slow: {sh: 'echo $$ > .pid; mv .pid pid; exec sleep 60'}\n");
     let slow = tool(&s, "W/slow").await;
     let (cx, _) = cx(true);
-    let token = cx.cancel.clone();
+    let (token, store) = (cx.cancel.clone(), s.store.clone());
     tokio::spawn(async move {
-        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        let has_started = || {
+            store
+                .list(None, None)
+                .unwrap()
+                .iter()
+                .any(|j| j.files_dir().join("pid").exists())
+        };
+        while !has_started() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
         token.cancel();
     });
     let start = std::time::Instant::now();
