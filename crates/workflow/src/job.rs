@@ -228,7 +228,7 @@ impl Builder<'_> {
             Body::Run(elements) => {
                 hasher.text("run");
                 for element in elements {
-                    hasher.text(&format!("{element:?}"));
+                    hash_element(&mut hasher, element);
                 }
             }
             Body::Sh(script) => {
@@ -273,6 +273,25 @@ impl Builder<'_> {
         })?;
         self.digests.insert(path.to_owned(), digest.clone());
         Ok(digest)
+    }
+}
+
+fn hash_element(hasher: &mut ValueHasher, element: &Element) {
+    match element {
+        Element::Spread(name) => {
+            hasher.text("list").text(name);
+        }
+        Element::One(pieces) => {
+            hasher.text("argument");
+            for piece in pieces {
+                match piece {
+                    Piece::Literal(text) => hasher.text("text").text(text),
+                    Piece::Input(name) => hasher.text("input").text(name),
+                    Piece::Dependency(name) => hasher.text("dependency").text(name),
+                    Piece::WorkflowDir => hasher.text("workflow_dir"),
+                };
+            }
+        }
     }
 }
 

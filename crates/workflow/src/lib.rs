@@ -6,6 +6,7 @@
 //! and the folder its process ran in with `.files`. A result that exists is used again.
 
 mod body;
+mod check;
 pub mod definition;
 mod docs;
 pub mod error;

@@ -12,15 +12,13 @@ use decanus_base::yaml::{self, Data, Node, YamlError};
 use decanus_chat::Example;
 use serde_json::{Map, Number, Value};
 
+use crate::check;
 use crate::definition::{Body, Dependency, Task, Workflow};
 use crate::docs;
 use crate::error::WorkflowError;
 use crate::input::{self, Input, InputType, PathRules, TYPES};
 use crate::result::{RESULT_TYPES, ResultType};
-use crate::template::{Element, Piece};
-
-/// The longest chain of tasks that depend on each other.
-const MAX_DEPTH: usize = 100;
+use crate::template::Element;
 
 /// Keys of the format that this build does not know; they are refused by name rather than called unknown.
 const LATER_TASK_KEYS: [&str; 9] = [
@@ -107,16 +105,12 @@ pub fn parse(text: &str, file: &Path, name: &str) -> Result<Workflow, YamlError>
     if workflow.tasks.is_empty() {
         return Err(tasks_node.error("a workflow needs at least one task"));
     }
-    Check {
-        workflow: &workflow,
-        nodes: &nodes,
-    }
-    .dependencies()?;
-    settle(&mut workflow, &nodes)?;
+    check::dependencies(&workflow, &nodes)?;
+    check::settle(&mut workflow, &nodes)?;
     if let Some(node) = top.get("exports") {
         for item in node.sequence()? {
             let export = item.text()?;
-            unknown_task(&workflow, &export, item)?;
+            check::known_task(&workflow, &export, item)?;
             if !workflow.exports.contains(&export) {
                 workflow.exports.push(export);
             }
@@ -379,229 +373,4 @@ fn examples(node: &Node) -> Result<Vec<Example>, YamlError> {
         });
     }
     Ok(examples)
-}
-
-fn unknown_task(workflow: &Workflow, name: &str, node: &Node) -> Result<(), YamlError> {
-    if workflow.find(name).is_some() {
-        return Ok(());
-    }
-    let guess = did_you_mean(name, workflow.tasks.iter().map(|t| t.name.as_str()));
-    Err(node.error(format!("there is no task `{name}`{guess}")))
-}
-
-struct Check<'a> {
-    workflow: &'a Workflow,
-    nodes: &'a HashMap<&'a str, &'a Node>,
-}
-
-impl Check<'_> {
-    /// All dependencies exist, none leads back to where it started, and no chain is too long.
-    fn dependencies(&self) -> Result<(), YamlError> {
-        for task in &self.workflow.tasks {
-            for (at, dependency) in task.depends.iter().enumerate() {
-                let Some(node) = self.depends_item(&task.name, at) else {
-                    continue;
-                };
-                unknown_task(self.workflow, &dependency.task, node)?;
-            }
-        }
-        let mut finished = HashMap::new();
-        for task in &self.workflow.tasks {
-            self.walk(task, &mut Vec::new(), &mut finished)?;
-        }
-        Ok(())
-    }
-
-    fn walk<'t>(
-        &'t self,
-        task: &'t Task,
-        way: &mut Vec<&'t str>,
-        finished: &mut HashMap<&'t str, usize>,
-    ) -> Result<usize, YamlError> {
-        if let Some(depth) = finished.get(task.name.as_str()) {
-            return Ok(*depth);
-        }
-        if let Some(at) = way.iter().position(|name| *name == task.name) {
-            let cycle = [&way[at..], &[task.name.as_str()]].concat().join(" → ");
-            return Err(self.depends_error(&task.name, format!("tasks depend on each other in a circle: {cycle}")));
-        }
-        let too_deep = || self.depends_error(&task.name, format!("more than {MAX_DEPTH} tasks in a chain"));
-        if way.len() >= MAX_DEPTH {
-            return Err(too_deep());
-        }
-        way.push(&task.name);
-        let mut depth = 1;
-        for dependency in &task.depends {
-            if let Some(next) = self.workflow.find(&dependency.task) {
-                depth = depth.max(1 + self.walk(next, way, finished)?);
-            }
-        }
-        way.pop();
-        if depth > MAX_DEPTH {
-            return Err(too_deep());
-        }
-        finished.insert(&task.name, depth);
-        Ok(depth)
-    }
-
-    fn depends_item(&self, task: &str, at: usize) -> Option<&Node> {
-        self.nodes.get(task)?.get("depends")?.sequence().ok()?.get(at).copied()
-    }
-
-    fn depends_error(&self, task: &str, message: String) -> YamlError {
-        match self.nodes.get(task) {
-            Some(node) => node.get("depends").unwrap_or(node).error(message),
-            None => YamlError {
-                file: self.workflow.dir.join("workflow.yaml"),
-                line: 1,
-                key: String::new(),
-                message,
-            },
-        }
-    }
-}
-
-/// What can be checked only when all tasks are known: values set for dependencies, examples, places in `run:`.
-fn settle(workflow: &mut Workflow, nodes: &HashMap<&str, &Node>) -> Result<(), YamlError> {
-    let paths = PathRules::trusted(&workflow.dir);
-    let mut settled = Vec::new();
-    for task in &workflow.tasks {
-        let Some(node) = nodes.get(task.name.as_str()) else {
-            continue;
-        };
-        let mut new = Task::clone(task);
-        let items = node.get("depends").map_or(Ok(Vec::new()), Node::sequence)?;
-        for (dependency, item) in new.depends.iter_mut().zip(items) {
-            let Some(target) = workflow.find(&dependency.task) else {
-                continue;
-            };
-            let inputs = workflow.recursive_inputs(target);
-            let names = std::mem::take(&mut dependency.fixed);
-            for (name, value) in names {
-                let at = item.get("inputs").and_then(|n| n.get(&name)).unwrap_or(item);
-                let file = inputs.iter().any(|i| i.name == name && i.kind == InputType::File) && !value.is_null();
-                let value = if file {
-                    workflow.dir.join(at.text()?).display().to_string().into()
-                } else {
-                    let one = Map::from_iter([(name.clone(), value)]);
-                    let mut map = input::coerce_map(&one, &inputs, &paths).map_err(|(_, e)| at.error(e))?;
-                    map.remove(&name).unwrap_or_default()
-                };
-                dependency.fixed.insert(name, value);
-            }
-        }
-        let inputs = workflow.recursive_inputs(task);
-        let listed = node.get("examples").map_or(Ok(Vec::new()), Node::sequence)?;
-        for (example, item) in new.examples.iter_mut().zip(listed) {
-            let is_file = |name: &String| inputs.iter().any(|i| i.name == *name && i.kind == InputType::File);
-            let files: Map<_, _> = example
-                .arguments
-                .iter()
-                .filter(|(n, _)| is_file(n))
-                .map(owned)
-                .collect();
-            let others: Map<_, _> = example
-                .arguments
-                .iter()
-                .filter(|(n, _)| !is_file(n))
-                .map(owned)
-                .collect();
-            example.arguments = input::coerce_map(&others, &inputs, &paths).map_err(|(name, e)| {
-                item.get("arguments")
-                    .and_then(|n| n.get(&name))
-                    .unwrap_or(item)
-                    .error(e)
-            })?;
-            example.arguments.extend(files);
-        }
-        if let (Body::Run(elements), Some(Data::Sequence(items))) = (&new.body, node.get("run").map(|n| &n.data)) {
-            check_run(task, &workflow.dir, elements, items)?;
-        }
-        settled.push(Arc::new(new));
-    }
-    workflow.tasks = settled;
-    Ok(())
-}
-
-fn owned((name, value): (&String, &Value)) -> (String, Value) {
-    (name.clone(), value.clone())
-}
-
-fn check_run(task: &Task, dir: &Path, elements: &[Element], nodes: &[Node]) -> Result<(), YamlError> {
-    for (element, node) in elements.iter().zip(nodes) {
-        let pieces = match element {
-            Element::Spread(name) => &vec![Piece::Input(name.clone())],
-            Element::One(pieces) => pieces,
-        };
-        for piece in pieces {
-            match piece {
-                Piece::Input(name) if task.input(name).is_none() => {
-                    let message = if task.depends.iter().any(|d| d.task == *name) {
-                        format!("`{{{name}}}` is no input; the result of that task is `{{{name}.path}}`")
-                    } else {
-                        let guess = did_you_mean(name, task.inputs.iter().map(|i| i.name.as_str()));
-                        format!(
-                            "`{{{name}}}` is not an input of this task{guess}; for the text itself write `{{{{{name}}}}}`"
-                        )
-                    };
-                    return Err(node.error(message));
-                }
-                Piece::Dependency(name) if !task.depends.iter().any(|d| d.task == *name) => {
-                    let guess = did_you_mean(name, task.depends.iter().map(|d| d.task.as_str()));
-                    return Err(node.error(format!(
-                        "`{{{name}.path}}`: this task does not depend on `{name}`{guess}"
-                    )));
-                }
-                _ => {}
-            }
-        }
-    }
-    let (Some(program), Some(node)) = (elements.first(), nodes.first()) else {
-        return Ok(());
-    };
-    if program.takes_input()
-        || matches!(program, Element::One(p) if p.iter().any(|p| matches!(p, Piece::Dependency(_))))
-    {
-        return Err(node.error("the program itself may not come from an input or a dependency"));
-    }
-    if let Some(path) = program.literal().map(Path::new)
-        && path.is_relative()
-        && path.components().count() > 1
-        && !dir.join(path).is_file()
-    {
-        return Err(node.error(format!(
-            "there is no program `{}` in the workflow's folder",
-            path.display()
-        )));
-    }
-    no_shell_line(elements, nodes)
-}
-
-/// `run: [sh, -c, "… {x}"]` would make an input part of a shell line.
-fn no_shell_line(elements: &[Element], nodes: &[Node]) -> Result<(), YamlError> {
-    const SHELLS: [&str; 7] = ["sh", "bash", "dash", "zsh", "ksh", "ash", "fish"];
-    let is_shell = |e: &Element| {
-        let name = e
-            .literal()
-            .and_then(|p| Path::new(p).file_name())
-            .and_then(|n| n.to_str());
-        name.is_some_and(|n| SHELLS.contains(&n))
-    };
-    let is_command_option = |e: &Element| {
-        e.literal()
-            .is_some_and(|o| o.starts_with('-') && !o.starts_with("--") && o.contains('c') || o == "--command")
-    };
-    let Some(shell) = elements.iter().position(is_shell) else {
-        return Ok(());
-    };
-    let Some(option) = elements.iter().skip(shell + 1).position(is_command_option) else {
-        return Ok(());
-    };
-    let at = shell + 1 + option + 1;
-    match (elements.get(at), nodes.get(at)) {
-        (Some(script), Some(node)) if script.takes_input() => {
-            Err(node.error("an input would become part of a shell line; use `sh:` and \"$name\""))
-        }
-        _ => Ok(()),
-    }
 }

@@ -1,0 +1,12 @@
+//! Workflows and jobs, seen from outside.
+
+// Helpers of tests are not seen as tests by clippy.toml's exception.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod files;
+mod identity;
+mod lab;
+mod process;
+mod running;
+mod sandbox;
+mod tools;
