@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::error::{Diagnostic, ErrorKind};
+
 /// Why a project can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ProjectError {
@@ -14,6 +16,12 @@ pub enum ProjectError {
     /// decanus.toml can't be read or understood.
     #[error("{0}")]
     Settings(#[from] crate::settings::SettingsError),
+}
+
+impl Diagnostic for ProjectError {
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::Config
+    }
 }
 
 /// A project: its root, the folder relative paths of the user start from, and the user's own decanus folder.

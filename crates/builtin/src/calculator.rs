@@ -12,10 +12,10 @@ use serde_json::{Number, json};
 #[derive(Deserialize, JsonSchema)]
 pub struct Calculation {
     /// The first number.
-    #[schemars(with = "f64", extend("format" = null))]
+    #[schemars(with = "f64")]
     operand1: Number,
     /// The second number.
-    #[schemars(with = "f64", extend("format" = null))]
+    #[schemars(with = "f64")]
     operand2: Number,
     /// What to do with them: add, subtract, multiply or divide (or + - * /).
     #[schemars(extend("examples" = ["add", "subtract", "multiply", "divide"]))]

@@ -86,7 +86,29 @@ fn parameters<A: JsonSchema>() -> Value {
         map.remove("title");
         map.remove("description");
     }
+    drop_formats(&mut schema);
     schema
+}
+
+/// Removes the names of Rust's number types (`double`, `uint64`), which are no formats of JSON Schema and which strict
+/// providers refuse.
+fn drop_formats(schema: &mut Value) {
+    match schema {
+        Value::Object(map) => {
+            let of_number = |t: &Value| {
+                t == "number"
+                    || t == "integer"
+                    || t.as_array()
+                        .is_some_and(|l| l.iter().any(|t| t == "number" || t == "integer"))
+            };
+            if map.get("type").is_some_and(of_number) && map.get("format").is_some_and(Value::is_string) {
+                map.remove("format");
+            }
+            map.values_mut().for_each(drop_formats);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_formats),
+        _ => {}
+    }
 }
 
 #[async_trait]

@@ -54,7 +54,8 @@ impl Workflow {
     }
 }
 
-fn property(input: &Input) -> Value {
+/// The schema of one input: type, description, allowed values, default.
+pub fn property(input: &Input) -> Value {
     let mut schema = match input.kind {
         InputType::String | InputType::Text | InputType::File => json!({"type": "string"}),
         InputType::Integer => json!({"type": "integer"}),

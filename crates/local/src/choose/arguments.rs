@@ -99,7 +99,9 @@ impl Search<'_, '_, '_> {
         beam: &[Partial],
         note: &mut Map<String, Value>,
     ) -> Result<Vec<Partial>, BackendError> {
-        let Some(best) = beam.first() else { return Ok(Vec::new()) };
+        let Some(best) = beam.first() else {
+            return Ok(Vec::new());
+        };
         if !parameter.required && !self.is_wanted(parameter, rest, best, note)? {
             return Ok(beam.to_vec());
         }
@@ -113,7 +115,8 @@ impl Search<'_, '_, '_> {
         for partial in beam {
             for candidate in self.candidates(parameter, partial)? {
                 let mut more = partial.clone();
-                more.text.push_str(&format!("{}{}", partial.key(&parameter.name), candidate.value));
+                more.text
+                    .push_str(&format!("{}{}", partial.key(&parameter.name), candidate.value));
                 more.bonus += candidate.bonus;
                 more.used.extend(candidate.number);
                 more.values.insert(parameter.name.clone(), candidate.value);
@@ -174,7 +177,11 @@ impl Search<'_, '_, '_> {
     }
 
     fn candidates(&mut self, parameter: &Parameter, partial: &Partial) -> Result<Vec<Candidate>, BackendError> {
-        let plain = |value: Value, bonus: f64| Candidate { value, number: None, bonus };
+        let plain = |value: Value, bonus: f64| Candidate {
+            value,
+            number: None,
+            bonus,
+        };
         let mut found: Vec<Candidate> = match &parameter.kind {
             Kind::Finite(values) => {
                 let evidence = evidence(self.tool, &parameter.name, values, self.request);
@@ -215,7 +222,11 @@ impl Search<'_, '_, '_> {
             }
             if let Ok(value) = serde_json::from_str(&mention.json) {
                 let bonus = if std::mem::take(&mut first) { IN_ORDER } else { 0.0 };
-                found.push(Candidate { value, number: Some(index), bonus });
+                found.push(Candidate {
+                    value,
+                    number: Some(index),
+                    bonus,
+                });
             }
         }
         found

@@ -16,7 +16,9 @@ const SMOOTHING: f64 = 0.3;
 
 /// Evidence for each of some values of one parameter, in nats; the best need not be 0.
 pub fn evidence(tool: &ToolDefinition, name: &str, values: &[Value], request: &str) -> Vec<f64> {
-    let schema = tool.parameters.pointer(&format!("/properties/{}", name.replace('~', "~0").replace('/', "~1")));
+    let schema = tool
+        .parameters
+        .pointer(&format!("/properties/{}", name.replace('~', "~0").replace('/', "~1")));
     let labels = labels(schema.unwrap_or(&Value::Null));
     let learnt = learnt(tool, name, values, request);
     let spoken: Vec<String> = words(request).into_iter().map(|w| w.text).collect();
@@ -28,7 +30,11 @@ pub fn evidence(tool: &ToolDefinition, name: &str, values: &[Value], request: &s
             let text = plain(value);
             let label = labels.get(&text).map(String::as_str);
             let own = if value.is_number() { None } else { Some(text.as_str()) };
-            let by_name = [own, label].into_iter().flatten().map(|n| mentioned(n, &spoken)).fold(0.0, f64::max);
+            let by_name = [own, label]
+                .into_iter()
+                .flatten()
+                .map(|n| mentioned(n, &spoken))
+                .fold(0.0, f64::max);
             let by_figure = value.is_number() && figures.iter().any(|f| f.json == text);
             learnt + MENTIONED * by_name + if by_figure { MENTIONED / 2.0 } else { 0.0 }
         })
@@ -63,7 +69,10 @@ fn labels(schema: &Value) -> HashMap<String, String> {
     let mut labels = HashMap::new();
     for list in ["oneOf", "anyOf"] {
         for entry in schema.get(list).and_then(Value::as_array).into_iter().flatten() {
-            let title = entry.get("title").or_else(|| entry.get("description")).and_then(Value::as_str);
+            let title = entry
+                .get("title")
+                .or_else(|| entry.get("description"))
+                .and_then(Value::as_str);
             if let (Some(value), Some(title)) = (entry.get("const"), title) {
                 labels.insert(plain(value), title.to_owned());
             }
@@ -73,7 +82,9 @@ fn labels(schema: &Value) -> HashMap<String, String> {
     for part in description.split([',', ';', '\n', '(', ')']) {
         if let Some((value, label)) = part.split_once('=').or_else(|| part.split_once(": ")) {
             let value = value.split_whitespace().next_back().unwrap_or_default();
-            labels.entry(value.to_owned()).or_insert_with(|| label.trim().to_owned());
+            labels
+                .entry(value.to_owned())
+                .or_insert_with(|| label.trim().to_owned());
         }
     }
     labels
@@ -85,7 +96,11 @@ fn learnt(tool: &ToolDefinition, name: &str, values: &[Value], request: &str) ->
     type Link = (String, String);
     let mut lessons: Vec<(HashSet<String>, Vec<String>)> = Vec::new();
     for example in &tool.examples {
-        let facts = example.arguments.iter().map(|(k, v)| format!("{k}={}", plain(v))).collect();
+        let facts = example
+            .arguments
+            .iter()
+            .map(|(k, v)| format!("{k}={}", plain(v)))
+            .collect();
         lessons.push((features(&example.request), facts));
     }
     let mut links: HashMap<Link, f64> = HashMap::new();
@@ -95,7 +110,11 @@ fn learnt(tool: &ToolDefinition, name: &str, values: &[Value], request: &str) ->
         for (words, facts) in &lessons {
             for word in words {
                 let weight = |fact: &String| {
-                    if round == 0 { 1.0 } else { links.get(&(word.clone(), fact.clone())).copied().unwrap_or(0.0) }
+                    if round == 0 {
+                        1.0
+                    } else {
+                        links.get(&(word.clone(), fact.clone())).copied().unwrap_or(0.0)
+                    }
                 };
                 let total: f64 = facts.iter().map(weight).sum();
                 for fact in facts.iter().filter(|_| total > 0.0) {
@@ -114,8 +133,10 @@ fn learnt(tool: &ToolDefinition, name: &str, values: &[Value], request: &str) ->
     let facts: Vec<String> = values.iter().map(|v| format!("{name}={}", plain(v))).collect();
     let mut scores = vec![0.0; values.len()];
     for word in &spoken {
-        let strength: Vec<f64> =
-            facts.iter().map(|f| links.get(&(word.clone(), f.clone())).copied().unwrap_or(0.0)).collect();
+        let strength: Vec<f64> = facts
+            .iter()
+            .map(|f| links.get(&(word.clone(), f.clone())).copied().unwrap_or(0.0))
+            .collect();
         let known: f64 = strength.iter().sum();
         if known > 0.02 {
             for (score, s) in scores.iter_mut().zip(&strength) {

@@ -25,11 +25,11 @@ const NOTHING_SHARED: f64 = 2.0;
 /// Words that say nothing of what is wanted.
 const FILLERS: [&str; 82] = [
     "a", "about", "am", "an", "and", "any", "are", "as", "at", "be", "by", "can", "could", "do", "does", "did", "for",
-    "from", "get", "give", "has", "have", "he", "how", "i", "if", "in", "into", "is", "it", "its", "just", "know", "let",
-    "like", "many", "me", "much", "my", "need", "now", "of", "on", "or", "our", "out", "please", "she", "should",
-    "show", "so", "some", "tell", "that", "the", "their", "them", "then", "there", "these", "they", "this", "those", "to",
-    "us", "want", "was", "we", "were", "what", "what's", "when", "where", "which", "who", "why", "will", "with", "would",
-    "you", "your", "find",
+    "from", "get", "give", "has", "have", "he", "how", "i", "if", "in", "into", "is", "it", "its", "just", "know",
+    "let", "like", "many", "me", "much", "my", "need", "now", "of", "on", "or", "our", "out", "please", "she",
+    "should", "show", "so", "some", "tell", "that", "the", "their", "them", "then", "there", "these", "they", "this",
+    "those", "to", "us", "want", "was", "we", "were", "what", "what's", "when", "where", "which", "who", "why", "will",
+    "with", "would", "you", "your", "find",
 ];
 
 /// Things that people say to a model without meaning any tool.
@@ -85,7 +85,11 @@ impl Lexicon {
     pub fn new(tools: &[ToolDefinition]) -> Self {
         let mut counts: Vec<HashMap<String, f64>> = Vec::new();
         for tool in tools {
-            let mut texts: Vec<String> = tool.examples.iter().map(|e| without_copies(&e.request, &e.arguments)).collect();
+            let mut texts: Vec<String> = tool
+                .examples
+                .iter()
+                .map(|e| without_copies(&e.request, &e.arguments))
+                .collect();
             texts.push(tool.name.replace(['_', '-', '.'], " "));
             texts.push(tool.description.clone());
             counts.push(count(texts.iter().map(String::as_str)));
@@ -103,7 +107,11 @@ impl Lexicon {
             }
         }
         let totals = counts.iter().map(|c| c.values().sum()).collect();
-        Self { counts, totals, vocabulary }
+        Self {
+            counts,
+            totals,
+            vocabulary,
+        }
     }
 
     /// For every tool, and at the end for "no tool": how well the words of the request fit, in nats, the best being 0.
@@ -119,7 +127,11 @@ impl Lexicon {
                     ((count + SMOOTHING) / (total + SMOOTHING * self.vocabulary)).ln()
                 };
                 // Words that nobody has seen say nothing.
-                features.iter().filter(|w| self.counts.iter().any(|c| c.contains_key(*w))).map(likelihood).sum()
+                features
+                    .iter()
+                    .filter(|w| self.counts.iter().any(|c| c.contains_key(*w)))
+                    .map(likelihood)
+                    .sum()
             })
             .collect();
         let best = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -181,7 +193,11 @@ pub fn stem(word: &str) -> String {
         if let Some(stem) = word.strip_suffix(ending)
             && stem.chars().count() >= 3
         {
-            return if matches!(ending, "ied" | "y") { format!("{stem}i") } else { stem.to_owned() };
+            return if matches!(ending, "ied" | "y") {
+                format!("{stem}i")
+            } else {
+                stem.to_owned()
+            };
         }
     }
     word.to_owned()

@@ -68,16 +68,28 @@ pub fn choose(
         _ => pick_tool(session, template, tools, request, allowed)?,
     };
     let Some((index, tool)) = tool.and_then(|i| Some((i, tools.get(i)?))) else {
-        return Ok(Choice { call: None, explain: Value::Object(explain) });
+        return Ok(Choice {
+            call: None,
+            explain: Value::Object(explain),
+        });
     };
     let mut messages = prompt::arguments(tool);
     messages.push(json!({"role": "user", "content": request}));
     let start = format!("{{\"name\": {}, \"arguments\": {{", Value::String(tool.name.clone()));
     let prompt = template.render(&messages, &[])? + &start;
     let mut notes = Vec::new();
-    let arguments = Search { session, tool, prompt: &prompt, request }.run(&mut notes)?;
+    let arguments = Search {
+        session,
+        tool,
+        prompt: &prompt,
+        request,
+    }
+    .run(&mut notes)?;
     explain.insert("arguments".into(), Value::Array(notes));
-    Ok(Choice { call: Some((index, arguments)), explain: Value::Object(explain) })
+    Ok(Choice {
+        call: Some((index, arguments)),
+        explain: Value::Object(explain),
+    })
 }
 
 fn pick_tool(
@@ -106,7 +118,9 @@ fn pick_tool(
             for nothing in NEUTRAL {
                 let scores = rank::rank(session, &render(nothing)?, &continuations)?;
                 #[allow(clippy::cast_precision_loss)]
-                mean.iter_mut().zip(scores).for_each(|(m, s)| *m += s / NEUTRAL.len() as f64);
+                mean.iter_mut()
+                    .zip(scores)
+                    .for_each(|(m, s)| *m += s / NEUTRAL.len() as f64);
             }
             session.calibrations.insert(key, mean.clone());
             mean

@@ -1,0 +1,212 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Chats, typed workflows and models, where every step is a file.
+#[derive(Parser, Debug)]
+#[command(
+    name = "decanus",
+    version,
+    about,
+    max_term_width = 110,
+    arg_required_else_help = true
+)]
+pub struct Cli {
+    /// Run in this project folder; relative paths are relative to it
+    #[arg(short = 'C', long = "directory", global = true, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+
+    /// Print one JSON object (or array) for machines
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Ask a question; the model may call tools
+    Ask(Ask),
+    /// The tools in reach: list, look at, call
+    #[command(subcommand)]
+    Tool(Tool),
+    /// The workflows: list, look at, run a task
+    #[command(subcommand)]
+    Workflow(Workflow),
+    /// The stored jobs: list, look at, print a result
+    #[command(subcommand)]
+    Job(Job),
+    /// The endpoints: list, look at, test
+    #[command(subcommand)]
+    Endpoint(Endpoint),
+    /// Models on this machine: list, fetch
+    #[command(subcommand)]
+    Model(Model),
+    /// Begin a project: decanus.toml and a first workflow
+    Init {
+        /// The folder; made when absent
+        #[arg(default_value = ".")]
+        folder: PathBuf,
+    },
+    /// Check the set-up, and show each setting with its source
+    Doctor,
+    /// Print the completion script of a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Args, Debug)]
+pub struct Ask {
+    /// Continue this chat: a path, or a name for chats/NAME.chat; made when absent
+    #[arg(short = 'c', long = "chat", value_name = "CHAT")]
+    pub chat: Option<String>,
+    /// The endpoint to ask
+    #[arg(short, long)]
+    pub endpoint: Option<String>,
+    /// The model to ask
+    #[arg(short, long)]
+    pub model: Option<String>,
+    /// A tool to offer: a built-in's name, WORKFLOW, or WORKFLOW/TASK; may be repeated
+    #[arg(short, long = "tool", value_name = "TOOL")]
+    pub tools: Vec<String>,
+    /// An option: tool_choice, max_rounds, limits.NAME, timeout; any other goes to the provider
+    #[arg(short, long = "option", value_name = "KEY=VALUE", value_parser = pair)]
+    pub options: Vec<(String, String)>,
+    /// Print the exact request and send nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Show how the model's choices were made
+    #[arg(long)]
+    pub explain: bool,
+    /// Print one JSON object a line for each thing that happens
+    #[arg(long, conflicts_with = "dry_run")]
+    pub events: bool,
+    /// Ask for the whole answer at once
+    #[arg(long)]
+    pub no_stream: bool,
+    /// The question, in one or several words; `-` reads it from standard input
+    #[arg(value_name = "QUESTION")]
+    pub question: Vec<String>,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Tool {
+    /// All tools in reach
+    List,
+    /// One tool with its parameters
+    Info {
+        /// A tool, or WORKFLOW/TASK
+        name: String,
+    },
+    /// Call a tool exactly as a model would
+    Call {
+        /// A tool, or WORKFLOW/TASK
+        name: String,
+        /// Arguments; a repeated key makes a list, KEY=@FILE takes the value from a file
+        #[arg(value_name = "KEY=VALUE", value_parser = pair)]
+        values: Vec<(String, String)>,
+        /// All arguments as one JSON object
+        #[arg(long, value_name = "JSON", conflicts_with = "values")]
+        args: Option<String>,
+    },
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Workflow {
+    /// All workflows
+    List,
+    /// One workflow with its tasks and their inputs
+    Show {
+        /// The workflow
+        workflow: String,
+    },
+    /// Run a task as a job, or find the job that was run before
+    Run {
+        /// The workflow
+        workflow: String,
+        /// The task
+        task: String,
+        /// Inputs; a repeated key makes a list, KEY=@FILE takes the value from a file
+        #[arg(value_name = "KEY=VALUE", value_parser = pair)]
+        values: Vec<(String, String)>,
+        /// The part of the job's name that you choose
+        #[arg(long)]
+        name: Option<String>,
+        /// Run it although its result is there
+        #[arg(long)]
+        force: bool,
+        /// End it after this time (500ms, 10s, 2m, 1h)
+        #[arg(long, value_parser = duration)]
+        timeout: Option<Duration>,
+    },
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Job {
+    /// All jobs
+    List {
+        /// Only those of this workflow
+        workflow: Option<String>,
+        /// Only those of this task
+        task: Option<String>,
+    },
+    /// One job: inputs, dependencies, times, files
+    Show {
+        /// A path, WORKFLOW/TASK/NAME, or a digest's first 6 characters or more
+        job: String,
+    },
+    /// Print a job's result
+    Result {
+        /// A path, WORKFLOW/TASK/NAME, or a digest's first 6 characters or more
+        job: String,
+    },
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Endpoint {
+    /// All endpoints
+    List,
+    /// One endpoint, without its key
+    Show {
+        /// The endpoint
+        name: String,
+    },
+    /// Send a short question and say what came back
+    Test {
+        /// The endpoint
+        name: String,
+    },
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Model {
+    /// The catalogue, and what is on this machine
+    List,
+    /// Fetch a model
+    Pull {
+        /// A name of the catalogue, hf:ORG/REPO/FILE.gguf, or path:FILE
+        name: String,
+    },
+    /// Print where a model's file is
+    Path {
+        /// The model
+        name: String,
+    },
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(format!("`{text}` is not KEY=VALUE")),
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    decanus::base::units::parse_duration(text)
+}

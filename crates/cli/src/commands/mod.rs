@@ -1,0 +1,11 @@
+//! One file per command.
+
+pub mod ask;
+pub mod completions;
+pub mod doctor;
+pub mod endpoint;
+pub mod init;
+pub mod job;
+pub mod model;
+pub mod tool;
+pub mod workflow;

@@ -1,0 +1,223 @@
+//! `decanus workflow list|show|run`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use decanus::base::Diagnostic;
+use decanus::base::text::brief;
+use decanus::chat::Arguments;
+use decanus::tool::schema::prepare;
+use decanus::tool::{Event, Tool};
+use decanus::workflow::{Input, PathPolicy, RunOptions, Task, TaskTool, Workflow, schema};
+use decanus::{Decanus, Error};
+use serde_json::{Map, Value, json};
+
+use crate::args;
+use crate::out::{Out, table};
+use crate::values;
+use crate::{Context, Ended, Failure};
+
+pub async fn run(command: args::Workflow, cx: &Context) -> Ended {
+    let decanus = cx.open()?;
+    match command {
+        args::Workflow::List => list(&decanus, cx.out),
+        args::Workflow::Show { workflow } => show(&*decanus.workflows.load(&workflow)?, cx.out),
+        args::Workflow::Run {
+            workflow,
+            task,
+            values,
+            name,
+            force,
+            timeout,
+        } => {
+            let job = Wanted {
+                workflow,
+                task,
+                values,
+                name,
+                force,
+                timeout,
+            };
+            job.run(&decanus, cx).await
+        }
+    }
+}
+
+fn list(decanus: &Decanus, out: Out) -> Ended {
+    let mut rows = Vec::new();
+    let mut values = Vec::new();
+    for listed in decanus.workflows.list() {
+        match &listed.workflow {
+            Ok(w) => {
+                let tasks: Vec<&str> = w.exported().iter().map(|t| t.name.as_str()).collect();
+                rows.push(vec![w.name.clone(), brief(&w.title, 60), tasks.join(", ")]);
+                let dir = listed.dir.to_string_lossy();
+                values.push(
+                    json!({"name": w.name, "title": w.title, "description": w.description, "tasks": tasks, "dir": dir}),
+                );
+            }
+            Err(e) => {
+                out.warn(&e.to_string());
+                values.push(json!({"name": listed.name, "error": e.to_string(), "dir": listed.dir.to_string_lossy()}));
+            }
+        }
+    }
+    if out.json {
+        out.value(&values.into());
+    } else if rows.is_empty() {
+        out.note("no workflows; `decanus init` makes a first one");
+    } else {
+        out.print(&table(&rows));
+    }
+    Ok(0)
+}
+
+fn show(workflow: &Workflow, out: Out) -> Ended {
+    if out.json {
+        let tasks: Vec<Value> = workflow.tasks.iter().map(|t| task_value(workflow, t)).collect();
+        out.value(&json!({
+            "name": workflow.name,
+            "title": workflow.title,
+            "description": workflow.description,
+            "dir": workflow.dir.to_string_lossy(),
+            "tasks": tasks,
+            "exports": workflow.exported().iter().map(|t| t.name.clone()).collect::<Vec<_>>(),
+        }));
+        return Ok(0);
+    }
+    out.line(&workflow.title);
+    if !workflow.description.is_empty() {
+        out.line(&format!("\n{}", workflow.description.trim()));
+    }
+    for task in &workflow.tasks {
+        let depends: Vec<&str> = task.depends.iter().map(|d| d.task.as_str()).collect();
+        let depends = if depends.is_empty() {
+            String::new()
+        } else {
+            format!("  (after {})", depends.join(", "))
+        };
+        out.line(&format!(
+            "\n{}{depends}\n  {}",
+            task.name,
+            task.description.trim().replace('\n', "\n  ")
+        ));
+        let rows: Vec<Vec<String>> = workflow.recursive_inputs(task).into_iter().map(input_row).collect();
+        out.print(&table(&rows));
+    }
+    Ok(0)
+}
+
+fn input_row(input: &Input) -> Vec<String> {
+    let schema = schema::property(input);
+    let kind = schema
+        .get("type")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
+    let need = match schema.get("default") {
+        Some(default) => format!("default {default}"),
+        None if input.required => "required".into(),
+        None => "optional".into(),
+    };
+    let allowed = schema.get("enum").map(|e| format!(" one of {e}")).unwrap_or_default();
+    vec![
+        format!("    {}", input.name),
+        kind,
+        need,
+        format!("{}{allowed}", input.description),
+    ]
+}
+
+fn task_value(workflow: &Workflow, task: &Task) -> Value {
+    let inputs: Map<String, Value> = workflow
+        .recursive_inputs(task)
+        .into_iter()
+        .map(|i| {
+            let mut schema = schema::property(i);
+            if let Some(map) = schema.as_object_mut() {
+                map.insert("required".into(), i.required.into());
+            }
+            (i.name.clone(), schema)
+        })
+        .collect();
+    json!({
+        "name": task.name,
+        "description": task.description,
+        "inputs": inputs,
+        "depends": task.depends.iter().map(|d| d.task.clone()).collect::<Vec<_>>(),
+    })
+}
+
+struct Wanted {
+    workflow: String,
+    task: String,
+    values: Vec<(String, String)>,
+    name: Option<String>,
+    force: bool,
+    timeout: Option<Duration>,
+}
+
+impl Wanted {
+    async fn run(self, decanus: &Decanus, cx: &Context) -> Ended {
+        let out = cx.out;
+        let workflow = decanus.workflows.load(&self.workflow)?;
+        let policy = PathPolicy::of(&decanus.project, Vec::new());
+        let task = workflow.task(&self.task)?;
+        // The same schema and coercion as for a model's call.
+        let tool = TaskTool::new(workflow.clone(), task, decanus.jobs.clone(), policy.clone());
+        let inputs = values::collect(&self.values, tool.definition(), &decanus.project)?;
+        let prepared =
+            prepare(&Arguments::Object(inputs), tool.definition()).map_err(|e| Error::usage(e.to_string()))?;
+        let job = workflow.job(&self.task, &prepared.args, &policy.rules(false), self.name.as_deref())?;
+        let path = decanus.jobs.path(&job);
+        let options = RunOptions {
+            cancel: cx.signals.token.clone(),
+            force: self.force,
+            timeout: self.timeout,
+            events: Some(Arc::new(move |event: &Event| match event {
+                Event::Job { path, reused } => {
+                    out.dim(&format!("job {path}{}", if *reused { " (stored result)" } else { "" }));
+                }
+                Event::Warning(text) => out.warn(text),
+                _ => {}
+            })),
+        };
+        match decanus.jobs.run(job, options).await {
+            Ok(done) => {
+                let value = done.job.value()?;
+                if out.json {
+                    out.value(&json!({"status": "done", "job": done.job.path.to_string_lossy(), "result": value}));
+                } else {
+                    print_result(&value, out);
+                }
+                Ok(0)
+            }
+            Err(e) => Err(failure(&e, path)),
+        }
+    }
+}
+
+/// A result for people: a text as it is, anything else as JSON.
+pub fn print_result(value: &Value, out: Out) {
+    match value {
+        Value::String(text) if text.ends_with('\n') => out.print(text),
+        Value::String(text) => out.line(text),
+        other => out.line(&other.to_string()),
+    }
+}
+
+fn failure(error: &decanus::workflow::JobError, path: PathBuf) -> Failure {
+    let path = error.path().cloned().unwrap_or(path);
+    let mut shown = Error::of(error as &dyn Diagnostic);
+    let mut partial = Map::new();
+    partial.insert("status".into(), "error".into());
+    partial.insert("job".into(), path.to_string_lossy().into());
+    let mut detail = crate::out::error_value(&shown);
+    detail["stderr"] = error.stderr().into();
+    partial.insert("error".into(), detail);
+    shown
+        .hints
+        .insert(0, format!("`decanus job show {}` has the details", path.display()));
+    Failure::with(shown, partial)
+}

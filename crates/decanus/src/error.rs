@@ -1,0 +1,61 @@
+//! The one error that leaves the library: what the rooms below said, with its kind.
+
+use std::fmt;
+
+use decanus_base::{Diagnostic, ErrorKind};
+
+/// A failure, ready to be shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error {
+    /// Which of the ten kinds.
+    pub kind: ErrorKind,
+    /// What failed, on what.
+    pub message: String,
+    /// What can be done.
+    pub hints: Vec<String>,
+}
+
+impl Error {
+    /// An error of this kind.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+            hints: Vec::new(),
+        }
+    }
+
+    /// A wrong call.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Usage, message)
+    }
+
+    /// Adds what can be done.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hints.push(hint.into());
+        self
+    }
+
+    /// What a room's error says.
+    pub fn of(error: &dyn Diagnostic) -> Self {
+        Self {
+            kind: error.kind(),
+            message: error.to_string(),
+            hints: error.hints(),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl<D: Diagnostic> From<D> for Error {
+    fn from(error: D) -> Self {
+        Self::of(&error)
+    }
+}

@@ -1,0 +1,121 @@
+//! decanus as a library: a project's tools, endpoints and jobs, and questions to a model that uses them.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), decanus::Error> {
+//! use decanus::{Ask, Decanus};
+//!
+//! let decanus = Decanus::open(".")?;
+//! let ask = Ask { tools: vec!["calculator".into()], ..Ask::question("What is 21 times 2?") };
+//! let mut session = decanus.prepare(ask).await?;
+//! let run = decanus.run().build();
+//! let outcome = session.run(&run).await;
+//! println!("{}", outcome.answer);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The rooms below are re-exported under their names: [`base`], [`chat`], [`tool`], [`builtin`], [`backend`],
+//! [`workflow`], [`agent`].
+
+mod ask;
+mod error;
+mod options;
+
+use std::path::Path;
+use std::sync::Arc;
+
+pub use ask::{Ask, Session};
+pub use decanus_agent as agent;
+pub use decanus_backend as backend;
+pub use decanus_base as base;
+pub use decanus_builtin as builtin;
+pub use decanus_chat as chat;
+pub use decanus_tool as tool;
+pub use decanus_workflow as workflow;
+pub use error::Error;
+pub use options::Options;
+
+use backend::{Backend, BackendRegistry, Endpoints};
+use base::{Project, Settings};
+use tool::run::Limits;
+use tool::{Run, RunBuilder, ToolRegistry, ToolSource};
+use workflow::{JobStore, PathPolicy, WorkflowSource, Workflows};
+
+/// A project with everything in reach.
+pub struct Decanus {
+    /// Where it is.
+    pub project: Project,
+    /// Its decanus.toml.
+    pub settings: Settings,
+    /// The endpoints of the project and of the user.
+    pub endpoints: Endpoints,
+    /// The backends of this build.
+    pub backends: BackendRegistry,
+    /// The workflows of the project and of the user.
+    pub workflows: Workflows,
+    /// The jobs of the project.
+    pub jobs: JobStore,
+    sources: Vec<Arc<dyn ToolSource>>,
+    local_is_ready: bool,
+}
+
+impl Decanus {
+    /// The project of a folder (see [`Project::find`]).
+    ///
+    /// # Errors
+    /// When the folder does not exist or decanus.toml is wrong.
+    pub fn open(dir: impl AsRef<Path>) -> Result<Self, Error> {
+        let project = Project::find(dir.as_ref())?;
+        let settings = Settings::load(&project.root).map_err(base::project::ProjectError::from)?;
+        let workflows = Workflows::discover(&project);
+        let jobs = JobStore::new(settings.jobs_dir(&project.root));
+        let paths = PathPolicy::of(&project, Vec::new());
+        let from_workflows = WorkflowSource::new(workflows.clone(), jobs.clone(), paths);
+        Ok(Self {
+            endpoints: Endpoints::new(&project),
+            backends: BackendRegistry::with_http(),
+            sources: vec![Arc::new(builtin::Builtins), Arc::new(from_workflows)],
+            local_is_ready: false,
+            project,
+            settings,
+            workflows,
+            jobs,
+        })
+    }
+
+    /// Adds a backend that is not part of every build.
+    pub fn with_backend(mut self, backend: Arc<dyn Backend>) -> Self {
+        self.backends.register(backend);
+        self
+    }
+
+    /// Says that the `local` backend has a model, which makes it the default endpoint.
+    pub fn with_local_ready(mut self, ready: bool) -> Self {
+        self.local_is_ready = ready;
+        self
+    }
+
+    /// Adds a source of tools.
+    pub fn with_source(mut self, source: Arc<dyn ToolSource>) -> Self {
+        self.sources.push(source);
+        self
+    }
+
+    /// The sources of tools.
+    pub fn sources(&self) -> &[Arc<dyn ToolSource>] {
+        &self.sources
+    }
+
+    /// The tools that some specs stand for.
+    ///
+    /// # Errors
+    /// When a spec names nothing.
+    pub async fn tools(&self, specs: &[String]) -> Result<ToolRegistry, Error> {
+        Ok(ToolRegistry::resolve(&self.sources, specs.iter().map(String::as_str)).await?)
+    }
+
+    /// A run with the project's limits.
+    pub fn run(&self) -> RunBuilder {
+        Run::builder(self.project.data().join("results")).limits(Limits::from_settings(&self.settings.limits))
+    }
+}

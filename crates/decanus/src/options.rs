@@ -1,0 +1,119 @@
+//! `-o KEY=VALUE` and `option:` lines: what steers the run, and what goes to the provider.
+
+use decanus_base::names::suggest;
+use decanus_tool::run::Limits;
+use serde_json::{Map, Value};
+
+use crate::error::Error;
+
+/// Options that steer decanus in this build.
+const CONTROL: [&str; 6] = ["endpoint", "model", "tool_choice", "max_rounds", "limits", "timeout"];
+/// Options that will steer it.
+const LATER: [&str; 6] = [
+    "backend",
+    "persist",
+    "format",
+    "prompt_strategies",
+    "previous_response",
+    "websearch",
+];
+
+/// Options, sorted by whom they are for.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Options {
+    /// The endpoint to ask.
+    pub endpoint: Option<String>,
+    /// The model to ask.
+    pub model: Option<String>,
+    /// `auto`, `none`, `required` or a tool's name.
+    pub tool_choice: Option<String>,
+    /// Limits by name, in the order given.
+    pub limits: Vec<(String, String)>,
+    /// What the provider gets.
+    pub parameters: Map<String, Value>,
+    /// What looks misspelt.
+    pub warnings: Vec<String>,
+}
+
+impl Options {
+    /// Takes one option; a later one of the same name replaces an earlier one. Values for the provider that read as a
+    /// number, a boolean or JSON are sent as that.
+    ///
+    /// # Errors
+    /// A usage error for an option that this build does not have.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), Error> {
+        match key {
+            "endpoint" => self.endpoint = Some(value.to_owned()),
+            "model" => self.model = Some(value.to_owned()),
+            "tool_choice" => self.tool_choice = Some(value.to_owned()),
+            "max_rounds" => self.limits.push(("rounds".into(), value.to_owned())),
+            "timeout" => self.limits.push(("request_time".into(), value.to_owned())),
+            _ if LATER.contains(&key) => {
+                return Err(Error::usage(format!("option `{key}` is not available in this build")));
+            }
+            _ => match key.strip_prefix("limits.") {
+                Some(name) => self.limits.push((name.to_owned(), value.to_owned())),
+                None => {
+                    if let Some(near) = suggest(key, CONTROL.iter().chain(&LATER).copied()).first() {
+                        self.warnings.push(format!(
+                            "option `{key}` is sent to the provider; did you mean `{near}`?"
+                        ));
+                    }
+                    self.parameters.insert(key.to_owned(), parse(value));
+                }
+            },
+        }
+        Ok(())
+    }
+
+    /// Sets the limits that the options name.
+    ///
+    /// # Errors
+    /// For a limit that does not exist or a value that does not fit.
+    pub fn apply_limits(&self, limits: &mut Limits) -> Result<(), Error> {
+        self.limits
+            .iter()
+            .try_for_each(|(name, value)| limits.set(name, value))
+            .map_err(Error::usage)
+    }
+}
+
+fn parse(value: &str) -> Value {
+    match serde_json::from_str(value) {
+        Ok(parsed @ (Value::Number(_) | Value::Bool(_) | Value::Null | Value::Array(_) | Value::Object(_))) => parsed,
+        _ => Value::String(value.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn options_go_where_they_belong() {
+        let mut options = Options::default();
+        for (key, value) in [
+            ("temperature", "0.7"),
+            ("stop", "[\"a\"]"),
+            ("user", "007x"),
+            ("tool_choice", "none"),
+            ("limits.tool_time", "5s"),
+            ("max_rounds", "3"),
+        ] {
+            options.set(key, value).unwrap();
+        }
+        assert_eq!(
+            Value::Object(options.parameters.clone()),
+            json!({"temperature": 0.7, "stop": ["a"], "user": "007x"})
+        );
+        let mut limits = Limits::default();
+        options.apply_limits(&mut limits).unwrap();
+        assert_eq!((limits.rounds, limits.tool_time.as_secs()), (3, 5));
+        options.set("max_round", "3").unwrap();
+        assert!(options.warnings[0].contains("did you mean `max_rounds`?"));
+        assert!(options.set("format", "json").is_err());
+        options.set("limits.round", "3").unwrap();
+        assert!(options.apply_limits(&mut limits).is_err());
+    }
+}
