@@ -210,7 +210,16 @@ fn unwound(
     result: Result<Result<ToolOutput, ToolError>, Box<dyn std::any::Any + Send>>,
     name: &str,
 ) -> Result<ToolOutput, ToolError> {
-    result.unwrap_or_else(|panic| {
+    let named = |message: String| format!("Tool '{name}' execution error: {message}");
+    let raised = |e: ToolError| match e {
+        ToolError::Respond { class, message, job } => ToolError::Respond {
+            class,
+            message: named(message),
+            job,
+        },
+        fatal => fatal,
+    };
+    result.map(|returned| returned.map_err(raised)).unwrap_or_else(|panic| {
         let words = panic
             .downcast_ref::<&str>()
             .map(|s| (*s).to_owned())
@@ -218,7 +227,7 @@ fn unwound(
             .unwrap_or_else(|| "no message".into());
         Err(ToolError::respond(
             ToolErrorClass::Tool,
-            format!("Tool '{name}' broke down: {words}"),
+            named(format!("it broke down: {words}")),
         ))
     })
 }
