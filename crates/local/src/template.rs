@@ -34,13 +34,20 @@ impl ChatTemplate {
         environment.add_function("raise_exception", |message: String| -> Result<Jinja, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, message))
         });
-        environment.add_function("strftime_now", |format: String| jiff::ZonedDateTime::now().strftime(&format).to_string());
+        environment.add_function("strftime_now", |format: String| {
+            jiff::ZonedDateTime::now().strftime(&format).to_string()
+        });
         environment.add_filter("tojson", to_json);
         environment
             .add_template_owned("chat", source.to_owned())
             .map_err(|e| BackendError::Config(format!("the model's chat template can't be read: {}", Chain(&e))))?;
-        let mut template =
-            Self { environment, bos: bos.to_owned(), eos: eos.to_owned(), tools: false, system: true };
+        let mut template = Self {
+            environment,
+            bos: bos.to_owned(),
+            eos: eos.to_owned(),
+            tools: false,
+            system: true,
+        };
         template.tools = source.contains("tools") && template.shows_tools();
         template.system = template.shows_system();
         Ok(template)
@@ -57,14 +64,22 @@ impl ChatTemplate {
     /// # Errors
     /// The template's own refusals.
     pub fn render(&self, messages: &[Value], tools: &[Value]) -> Result<String, BackendError> {
-        let rendered = if self.system { self.apply(messages, tools) } else { self.apply(&fold_system(messages), tools) };
+        let rendered = if self.system {
+            self.apply(messages, tools)
+        } else {
+            self.apply(&fold_system(messages), tools)
+        };
         rendered.map_err(|e| BackendError::Config(format!("the model's chat template refuses: {}", Chain(&e))))
     }
 
     fn apply(&self, messages: &[Value], tools: &[Value]) -> Result<String, Error> {
         let template = self.environment.get_template("chat")?;
         let list = |values: &[Value]| values.iter().map(to_jinja).collect::<Vec<_>>();
-        let tools = if tools.is_empty() { Jinja::from(()) } else { Jinja::from(list(tools)) };
+        let tools = if tools.is_empty() {
+            Jinja::from(())
+        } else {
+            Jinja::from(list(tools))
+        };
         template.render(context! {
             messages => Jinja::from(list(messages)),
             tools => tools,
@@ -84,7 +99,10 @@ impl ChatTemplate {
 
     fn shows_system(&self) -> bool {
         const TEXT: &str = "probe system text";
-        let messages = [json!({"role": "system", "content": TEXT}), json!({"role": "user", "content": "x"})];
+        let messages = [
+            json!({"role": "system", "content": TEXT}),
+            json!({"role": "user", "content": "x"}),
+        ];
         self.apply(&messages, &[]).is_ok_and(|text| text.contains(TEXT))
     }
 }
@@ -135,9 +153,12 @@ fn from_jinja(value: &Jinja) -> Result<Value, Error> {
             }
             Value::Object(map)
         }
-        ValueKind::Seq | ValueKind::Iterable => {
-            Value::Array(value.try_iter()?.map(|item| from_jinja(&item)).collect::<Result<_, _>>()?)
-        }
+        ValueKind::Seq | ValueKind::Iterable => Value::Array(
+            value
+                .try_iter()?
+                .map(|item| from_jinja(&item))
+                .collect::<Result<_, _>>()?,
+        ),
         _ => Value::String(value.to_string()),
     })
 }

@@ -5,9 +5,12 @@
 //! of a prompt made of the tools' examples; what the model thinks of the names when asked nothing is subtracted. Then the
 //! arguments are put together from the values that the schema allows and the request suggests ([`arguments`]).
 
+pub mod analogy;
 pub mod arguments;
 pub mod evidence;
+pub mod feasible;
 pub mod lexicon;
+pub mod names;
 pub mod parameter;
 pub mod prompt;
 pub mod rank;
@@ -19,7 +22,7 @@ use decanus_base::digest::ValueHasher;
 use decanus_chat::ToolDefinition;
 use serde_json::{Map, Value, json};
 
-use crate::engine::session::Session;
+use crate::engine::session::{Session, Slot};
 use crate::template::ChatTemplate;
 use arguments::Search;
 use lexicon::Lexicon;
@@ -68,16 +71,28 @@ pub fn choose(
         _ => pick_tool(session, template, tools, request, allowed)?,
     };
     let Some((index, tool)) = tool.and_then(|i| Some((i, tools.get(i)?))) else {
-        return Ok(Choice { call: None, explain: Value::Object(explain) });
+        return Ok(Choice {
+            call: None,
+            explain: Value::Object(explain),
+        });
     };
     let mut messages = prompt::arguments(tool);
     messages.push(json!({"role": "user", "content": request}));
     let start = format!("{{\"name\": {}, \"arguments\": {{", Value::String(tool.name.clone()));
     let prompt = template.render(&messages, &[])? + &start;
     let mut notes = Vec::new();
-    let arguments = Search { session, tool, prompt: &prompt, request }.run(&mut notes)?;
+    let arguments = Search {
+        session,
+        tool,
+        prompt: &prompt,
+        request,
+    }
+    .run(&mut notes)?;
     explain.insert("arguments".into(), Value::Array(notes));
-    Ok(Choice { call: Some((index, arguments)), explain: Value::Object(explain) })
+    Ok(Choice {
+        call: Some((index, arguments)),
+        explain: Value::Object(explain),
+    })
 }
 
 fn pick_tool(
@@ -104,22 +119,24 @@ fn pick_tool(
         None => {
             let mut mean = vec![0.0; names.len()];
             for nothing in NEUTRAL {
-                let scores = rank::rank(session, &render(nothing)?, &continuations)?;
+                let scores = rank::rank(session, Slot::Choice, &render(nothing)?, &continuations)?;
                 #[allow(clippy::cast_precision_loss)]
-                mean.iter_mut().zip(scores).for_each(|(m, s)| *m += s / NEUTRAL.len() as f64);
+                mean.iter_mut()
+                    .zip(scores)
+                    .for_each(|(m, s)| *m += s / NEUTRAL.len() as f64);
             }
             session.calibrations.insert(key, mean.clone());
             mean
         }
     };
-    let scores = rank::rank(session, &render(request)?, &continuations)?;
+    let scores = rank::rank(session, Slot::Choice, &render(request)?, &continuations)?;
     let words = Lexicon::new(tools).fit(request);
     let mut notes = Vec::new();
     let mut best: Option<(usize, f64)> = None;
     for (index, name) in names.iter().enumerate() {
         let is_none = index == tools.len();
         let mut total = scores[index] - neutral[index] + WORDS * words[index];
-        let feasible = tools.get(index).is_none_or(|t| parameter::is_feasible(t, request));
+        let feasible = tools.get(index).is_none_or(|t| feasible::is_feasible(t, request));
         if is_none {
             total += NO_TOOL;
         } else if !feasible {

@@ -86,7 +86,8 @@ pub fn parameters(tool: &ToolDefinition) -> Vec<Parameter> {
         .collect()
 }
 
-fn kind(schema: &Value) -> Kind {
+/// What a schema allows.
+pub fn kind(schema: &Value) -> Kind {
     if let Some(values) = schema.get("enum").and_then(Value::as_array).filter(|v| !v.is_empty()) {
         return Kind::Finite(values.clone());
     }
@@ -107,7 +108,10 @@ fn kind(schema: &Value) -> Kind {
     match type_of(schema) {
         Some("boolean") => Kind::Finite(vec![json!(true), json!(false)]),
         Some("integer") => {
-            let (minimum, maximum) = (bound("minimum", "exclusiveMinimum", 1.0), bound("maximum", "exclusiveMaximum", -1.0));
+            let (minimum, maximum) = (
+                bound("minimum", "exclusiveMinimum", 1.0),
+                bound("maximum", "exclusiveMaximum", -1.0),
+            );
             if let (Some(low), Some(high)) = (minimum, maximum) {
                 #[allow(clippy::cast_possible_truncation)]
                 let (low, high) = (low.ceil() as i64, high.floor() as i64);
@@ -115,7 +119,11 @@ fn kind(schema: &Value) -> Kind {
                     return Kind::Finite((low..=high).map(|n| json!(n)).collect());
                 }
             }
-            Kind::Number { integer: true, minimum, maximum }
+            Kind::Number {
+                integer: true,
+                minimum,
+                maximum,
+            }
         }
         Some("number") => Kind::Number {
             integer: false,
@@ -124,9 +132,15 @@ fn kind(schema: &Value) -> Kind {
         },
         Some("string") => {
             let length = |name: &str| {
-                schema.get(name).and_then(Value::as_u64).map(|n| usize::try_from(n).unwrap_or(usize::MAX))
+                schema
+                    .get(name)
+                    .and_then(Value::as_u64)
+                    .map(|n| usize::try_from(n).unwrap_or(usize::MAX))
             };
-            Kind::Text { least: length("minLength").unwrap_or(0), most: length("maxLength").unwrap_or(2000) }
+            Kind::Text {
+                least: length("minLength").unwrap_or(0),
+                most: length("maxLength").unwrap_or(2000),
+            }
         }
         _ => Kind::Other,
     }
@@ -142,7 +156,10 @@ fn type_of(schema: &Value) -> Option<&str> {
 }
 
 fn source(values: &[(&str, &Value)]) -> Source {
-    let copied = values.iter().filter(|(request, value)| stands_in(request, value)).count();
+    let copied = values
+        .iter()
+        .filter(|(request, value)| stands_in(request, value))
+        .count();
     match copied {
         _ if values.is_empty() => Source::Either,
         n if n == values.len() => Source::Copied,
@@ -164,24 +181,36 @@ pub fn same_number(a: &str, b: &str) -> bool {
 }
 
 impl Parameter {
+    /// Whether its values are numbers that are always copied from the request.
+    pub fn is_copied_number(&self) -> bool {
+        let numeric = match &self.kind {
+            Kind::Number { .. } => true,
+            Kind::Finite(values) => values.iter().all(Value::is_number),
+            _ => false,
+        };
+        numeric && self.source == Source::Copied
+    }
+
     /// Whether a number, given as JSON, is allowed.
     pub fn allows_number(&self, json: &str) -> bool {
-        let Kind::Number { integer, minimum, maximum } = &self.kind else { return false };
         let Ok(number) = json.parse::<f64>() else { return false };
-        let multiple = self.schema.get("multipleOf").and_then(Value::as_f64).filter(|m| *m > 0.0);
+        let (integer, minimum, maximum) = match &self.kind {
+            Kind::Number {
+                integer,
+                minimum,
+                maximum,
+            } => (integer, minimum, maximum),
+            Kind::Finite(values) => return values.iter().any(|v| same_number(&v.to_string(), json)),
+            _ => return false,
+        };
+        let multiple = self
+            .schema
+            .get("multipleOf")
+            .and_then(Value::as_f64)
+            .filter(|m| *m > 0.0);
         (!integer || number.fract() == 0.0)
             && minimum.is_none_or(|m| number >= m)
             && maximum.is_none_or(|m| number <= m)
             && multiple.is_none_or(|m| ((number / m).round() * m - number).abs() < 1e-9)
     }
-}
-
-/// Whether a tool can be called at all with what the request says: every number that it must be given and that is always
-/// copied has to be there.
-pub fn is_feasible(tool: &ToolDefinition, request: &str) -> bool {
-    let needed = parameters(tool)
-        .iter()
-        .filter(|p| p.required && p.source == Source::Copied && matches!(p.kind, Kind::Number { .. }))
-        .count();
-    needed <= numbers(request).len()
 }

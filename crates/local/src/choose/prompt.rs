@@ -9,8 +9,12 @@ use crate::template::one_line;
 pub const NONE: &str = "none";
 
 /// Requests that need no tool. They belong to the choice "no tool" as a tool's examples belong to the tool.
-const NONE_EXAMPLES: [&str; 4] =
-    ["Who wrote Romeo and Juliet?", "Hello, how are you?", "Tell me about the history of Rome.", "Why is the sky blue?"];
+const NONE_EXAMPLES: [&str; 4] = [
+    "Who wrote Romeo and Juliet?",
+    "Hello, how are you?",
+    "Tell me about the history of Rome.",
+    "Why is the sky blue?",
+];
 
 /// Requests that ask for nothing. What a model thinks of the tools when it is asked nothing is its prejudice.
 pub const NEUTRAL: [&str; 3] = ["N/A", "", "[request]"];
@@ -55,7 +59,11 @@ pub fn arguments(tool: &ToolDefinition) -> Vec<Value> {
     }
     let mut messages = vec![json!({"role": "system", "content": system.trim_end()})];
     for example in &tool.examples {
-        pair(&mut messages, &example.request, &call(&tool.name, &ordered(tool, &example.arguments)));
+        pair(
+            &mut messages,
+            &example.request,
+            &call(&tool.name, &ordered(tool, &example.arguments)),
+        );
     }
     messages
 }

@@ -38,7 +38,11 @@ pub fn words(text: &str) -> Vec<Word> {
 }
 
 fn word(text: &str, start: usize, end: usize) -> Word {
-    Word { text: text[start..end].to_lowercase(), start, end }
+    Word {
+        text: text[start..end].to_lowercase(),
+        start,
+        end,
+    }
 }
 
 /// A number that a text mentions.
@@ -57,10 +61,16 @@ pub fn numbers(text: &str) -> Vec<Mention> {
     let mut i = 0;
     while i < words.len() {
         if let Some(json) = digits(text, &words[i]) {
-            found.push(Mention { json, start: words[i].start });
+            found.push(Mention {
+                json,
+                start: words[i].start,
+            });
             i += 1;
         } else if let Some((value, used)) = spelled(&words[i..]) {
-            found.push(Mention { json: value.to_string(), start: words[i].start });
+            found.push(Mention {
+                json: value.to_string(),
+                start: words[i].start,
+            });
             i += used;
         } else {
             i += 1;
@@ -75,7 +85,10 @@ fn digits(text: &str, word: &Word) -> Option<String> {
         return None;
     }
     // `3rd`, `2nd`: the number; `5km`: likewise. A word such as `3d6` is none.
-    let number: String = raw.chars().take_while(|c| c.is_ascii_digit() || matches!(c, '.' | ',')).collect();
+    let number: String = raw
+        .chars()
+        .take_while(|c| c.is_ascii_digit() || matches!(c, '.' | ','))
+        .collect();
     if !raw[number.len()..].chars().all(char::is_alphabetic) {
         return None;
     }
@@ -87,20 +100,50 @@ fn digits(text: &str, word: &Word) -> Option<String> {
         return None;
     }
     let trimmed = plain.trim_start_matches('0');
-    let plain = if trimmed.is_empty() || trimmed.starts_with('.') { format!("0{trimmed}") } else { trimmed.to_owned() };
+    let plain = if trimmed.is_empty() || trimmed.starts_with('.') {
+        format!("0{trimmed}")
+    } else {
+        trimmed.to_owned()
+    };
     let before = &text[..word.start];
     let negative = before.ends_with(['-', '−'])
-        && !before.trim_end_matches(['-', '−']).ends_with(|c: char| c.is_alphanumeric() || c == ')');
+        && !before
+            .trim_end_matches(['-', '−'])
+            .ends_with(|c: char| c.is_alphanumeric() || c == ')');
     Some(if negative { format!("-{plain}") } else { plain })
 }
 
 const SMALL: [&str; 20] = [
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
-    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
 ];
-const TENS: [&str; 8] = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"];
-const SCALES: [(&str, u64); 4] =
-    [("hundred", 100), ("thousand", 1_000), ("million", 1_000_000), ("billion", 1_000_000_000)];
+const TENS: [&str; 8] = [
+    "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety",
+];
+const SCALES: [(&str, u64); 4] = [
+    ("hundred", 100),
+    ("thousand", 1_000),
+    ("million", 1_000_000),
+    ("billion", 1_000_000_000),
+];
 
 /// A number in words at the beginning of `words`, and how many words it takes.
 fn spelled(words: &[Word]) -> Option<(u64, usize)> {
@@ -184,9 +227,10 @@ fn quoted(text: &str, open: char, close: char) -> Vec<&str> {
             rest = inner;
             continue;
         }
-        let closing = inner.match_indices(close).map(|m| m.0).find(|at| {
-            close != '\'' || !inner[at + 1..].chars().next().is_some_and(char::is_alphanumeric)
-        });
+        let closing = inner
+            .match_indices(close)
+            .map(|m| m.0)
+            .find(|at| close != '\'' || !inner[at + 1..].chars().next().is_some_and(char::is_alphanumeric));
         let Some(end) = closing else { break };
         found.push(&inner[..end]);
         rest = &inner[end + close.len_utf8()..];
@@ -205,9 +249,15 @@ mod tests {
     #[test]
     fn numbers_in_digits_and_words() {
         assert_eq!(json("What is 21 times 2?"), ["21", "2"]);
-        assert_eq!(json("-3.5 and 7-2, 1,000 or 1,234.5; 007, 0.25"), ["-3.5", "7", "2", "1000", "1234.5", "7", "0.25"]);
+        assert_eq!(
+            json("-3.5 and 7-2, 1,000 or 1,234.5; 007, 0.25"),
+            ["-3.5", "7", "2", "1000", "1234.5", "7", "0.25"]
+        );
         assert_eq!(json("seven plus twenty-one"), ["7", "21"]);
-        assert_eq!(json("two hundred and five thousand three, nine and four"), ["205003", "9", "4"]);
+        assert_eq!(
+            json("two hundred and five thousand three, nine and four"),
+            ["205003", "9", "4"]
+        );
         assert_eq!(json("six eight"), ["6", "8"]);
         assert_eq!(json("the 3rd of 12km, v2beta3"), ["3", "12"]);
     }

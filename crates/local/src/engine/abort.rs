@@ -22,7 +22,9 @@ impl Abort {
 
     /// Whether the request being worked on was cancelled.
     pub fn is_cancelled(&self) -> bool {
-        self.current.lock().is_ok_and(|current| current.as_ref().is_some_and(CancellationToken::is_cancelled))
+        self.current
+            .lock()
+            .is_ok_and(|current| current.as_ref().is_some_and(CancellationToken::is_cancelled))
     }
 }
 

@@ -27,7 +27,15 @@ pub struct Sampling {
 
 impl Default for Sampling {
     fn default() -> Self {
-        Self { temperature: 0.0, top_p: None, top_k: None, min_p: None, seed: 0, max_tokens: 512, stop: Vec::new() }
+        Self {
+            temperature: 0.0,
+            top_p: None,
+            top_k: None,
+            min_p: None,
+            seed: 0,
+            max_tokens: 512,
+            stop: Vec::new(),
+        }
     }
 }
 
@@ -57,7 +65,10 @@ pub struct Picker {
 impl Picker {
     /// For these settings.
     pub fn new(sampling: &Sampling) -> Self {
-        Self { sampler: sampling.sampler(), grammar: None }
+        Self {
+            sampler: sampling.sampler(),
+            grammar: None,
+        }
     }
 
     /// From here on only tokens that this grammar allows; `None` lifts the constraint.
@@ -74,7 +85,9 @@ impl Picker {
             return best;
         }
         let data = |only: Option<LlamaToken>| {
-            let all = (0_i32..).zip(logits).map(|(i, l)| LlamaTokenData::new(LlamaToken(i), *l, 0.0));
+            let all = (0_i32..)
+                .zip(logits)
+                .map(|(i, l)| LlamaTokenData::new(LlamaToken(i), *l, 0.0));
             match only {
                 Some(token) => LlamaTokenDataArray::from_iter(all.filter(|d| d.id() == token), false),
                 None => LlamaTokenDataArray::from_iter(all, false),
@@ -90,7 +103,10 @@ impl Picker {
                 } else {
                     let mut all = data(None);
                     all.apply_sampler(grammar);
-                    all.data.iter().max_by(|a, b| a.logit().total_cmp(&b.logit())).map_or(best, |d| d.id())
+                    all.data
+                        .iter()
+                        .max_by(|a, b| a.logit().total_cmp(&b.logit()))
+                        .map_or(best, |d| d.id())
                 }
             }
             (Some(sampler), grammar) => {
@@ -160,7 +176,10 @@ pub fn generate(
         let stopped = text.push(&session.piece(token));
         let ready = text.take(stopped);
         if (!ready.is_empty() && !emit(&ready, picker)?) || stopped {
-            return Ok(Generated { tokens, finish: FinishReason::Stop });
+            return Ok(Generated {
+                tokens,
+                finish: FinishReason::Stop,
+            });
         }
         if tokens < sampling.max_tokens as u64 {
             session.advance(slot, token)?;
@@ -182,13 +201,21 @@ struct TextBuffer<'s> {
 
 impl<'s> TextBuffer<'s> {
     fn new(stop: &'s [String]) -> Self {
-        Self { bytes: Vec::new(), stop }
+        Self {
+            bytes: Vec::new(),
+            stop,
+        }
     }
 
     /// Adds bytes; true when a stop text is complete, which is then cut off.
     fn push(&mut self, piece: &[u8]) -> bool {
         self.bytes.extend_from_slice(piece);
-        let found = self.stop.iter().filter(|s| !s.is_empty()).filter_map(|s| find(&self.bytes, s.as_bytes())).min();
+        let found = self
+            .stop
+            .iter()
+            .filter(|s| !s.is_empty())
+            .filter_map(|s| find(&self.bytes, s.as_bytes()))
+            .min();
         if let Some(at) = found {
             self.bytes.truncate(at);
         }
@@ -200,7 +227,12 @@ impl<'s> TextBuffer<'s> {
         let mut ready = self.bytes.len();
         if !end {
             ready -= half_character(&self.bytes);
-            let held = self.stop.iter().map(|s| overlap(&self.bytes[..ready], s.as_bytes())).max().unwrap_or(0);
+            let held = self
+                .stop
+                .iter()
+                .map(|s| overlap(&self.bytes[..ready], s.as_bytes()))
+                .max()
+                .unwrap_or(0);
             ready -= held;
         }
         let rest = self.bytes.split_off(ready);
@@ -216,7 +248,10 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
 
 /// How many bytes at the end are the beginning of `stop`.
 fn overlap(bytes: &[u8], stop: &[u8]) -> usize {
-    (1..stop.len()).rev().find(|n| bytes.ends_with(&stop[..*n])).unwrap_or(0)
+    (1..stop.len())
+        .rev()
+        .find(|n| bytes.ends_with(&stop[..*n]))
+        .unwrap_or(0)
 }
 
 /// How many bytes at the end are an incomplete character.

@@ -66,7 +66,11 @@ impl Engine {
             .name("local-model".into())
             .spawn(move || run(&file, &name, &receiver))
             .map_err(|e| BackendError::Internal(format!("no thread for the local model: {e}")))?;
-        let engine = Arc::new(Self { jobs: Some(jobs), stop, thread: Some(thread) });
+        let engine = Arc::new(Self {
+            jobs: Some(jobs),
+            stop,
+            thread: Some(thread),
+        });
         engines.insert(path, Arc::downgrade(&engine));
         Ok(engine)
     }
@@ -83,7 +87,11 @@ impl Engine {
     ) -> Result<(), BackendError> {
         let gone = || BackendError::Internal("the local model's thread has ended".into());
         let jobs = self.jobs.as_ref().ok_or_else(gone)?;
-        jobs.send(Job { cancel, work: Box::new(work) }).map_err(|_| gone())
+        jobs.send(Job {
+            cancel,
+            work: Box::new(work),
+        })
+        .map_err(|_| gone())
     }
 
     /// A token that is also triggered when the engine is dropped.
@@ -147,7 +155,8 @@ fn backend() -> Result<&'static LlamaBackend, BackendError> {
         }
         Ok(backend)
     });
-    made.as_ref().map_err(|e| BackendError::Internal(format!("llama.cpp could not be set up: {e}")))
+    made.as_ref()
+        .map_err(|e| BackendError::Internal(format!("llama.cpp could not be set up: {e}")))
 }
 
 /// llama.cpp is built for processors with these extensions and would die of an illegal instruction without them.

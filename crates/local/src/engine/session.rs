@@ -22,11 +22,13 @@ pub enum Slot {
     Chat = 0,
     /// The prompt by which a small model chooses a tool.
     Choice = 1,
+    /// The prompt by which it finds the arguments.
+    Arguments = 2,
 }
 
-const SLOTS: usize = 2;
+const SLOTS: usize = 3;
 /// Continuations that are scored side by side, each a sequence of its own.
-const BRANCHES: usize = 30;
+const BRANCHES: usize = 29;
 /// Tokens of continuations per decode: each has its row of logits.
 const BRANCH_TOKENS: usize = 192;
 const BATCH: usize = 2048;
@@ -133,7 +135,11 @@ impl<'m> Session<'m> {
     /// # Errors
     /// [`BackendError::Cancelled`].
     pub fn check(&self) -> Result<(), BackendError> {
-        if self.abort.is_cancelled() { Err(BackendError::Cancelled) } else { Ok(()) }
+        if self.abort.is_cancelled() {
+            Err(BackendError::Cancelled)
+        } else {
+            Ok(())
+        }
     }
 
     /// Evaluates a prompt; what the cache already holds of its beginning is not computed again. Gives the number of
@@ -215,7 +221,9 @@ impl<'m> Session<'m> {
     /// As for [`Session::prefill`].
     pub fn score(&mut self, continuations: &[Vec<LlamaToken>]) -> Result<Vec<Vec<f64>>, BackendError> {
         let mut scores = vec![Vec::new(); continuations.len()];
-        let mut order: Vec<usize> = (0..continuations.len()).filter(|i| !continuations[*i].is_empty()).collect();
+        let mut order: Vec<usize> = (0..continuations.len())
+            .filter(|i| !continuations[*i].is_empty())
+            .collect();
         // Neighbours in this order share beginnings.
         order.sort_by(|a, b| continuations[*a].cmp(&continuations[*b]));
         let mut rest = order.as_slice();
@@ -248,7 +256,10 @@ impl<'m> Session<'m> {
         continuations: &[Vec<LlamaToken>],
     ) -> Result<Vec<Vec<f64>>, BackendError> {
         let base = LogSoftmax::new(&self.base);
-        let mut scores: Vec<Vec<f64>> = group.iter().map(|which| vec![base.of(continuations[*which][0])]).collect();
+        let mut scores: Vec<Vec<f64>> = group
+            .iter()
+            .map(|which| vec![base.of(continuations[*which][0])])
+            .collect();
         if tree.nodes.is_empty() {
             return Ok(scores);
         }
@@ -260,12 +271,20 @@ impl<'m> Session<'m> {
         let leaves = tree.leaves();
         let context = self.context.as_mut().ok_or_else(gone)?;
         for leaf in 0..leaves {
-            context.copy_kv_cache_seq(slot as i32, number(SLOTS + leaf)?, None, None).map_err(failed)?;
+            context
+                .copy_kv_cache_seq(slot as i32, number(SLOTS + leaf)?, None, None)
+                .map_err(failed)?;
         }
         let mut batch = LlamaBatch::new(tree.nodes.len(), number(leaves)?);
         for node in &tree.nodes {
-            let sequences: Vec<i32> = node.leaves.iter().map(|l| number(SLOTS + l)).collect::<Result<_, _>>()?;
-            batch.add(node.token, number(start + node.depth)?, &sequences, true).map_err(failed)?;
+            let sequences: Vec<i32> = node
+                .leaves
+                .iter()
+                .map(|l| number(SLOTS + l))
+                .collect::<Result<_, _>>()?;
+            batch
+                .add(node.token, number(start + node.depth)?, &sequences, true)
+                .map_err(failed)?;
         }
         self.decode(&mut batch)?;
         let context = self.context.as_mut().ok_or_else(gone)?;
@@ -292,7 +311,10 @@ impl<'m> Session<'m> {
         // What was computed of the batch is in the cache, but not in our record of it.
         self.forget();
         self.check()?;
-        Err(BackendError::Internal(format!("{}: llama.cpp could not compute: {error}", self.name)))
+        Err(BackendError::Internal(format!(
+            "{}: llama.cpp could not compute: {error}",
+            self.name
+        )))
     }
 
     fn take_base(&mut self, row: i32) -> Result<(), BackendError> {
@@ -306,7 +328,9 @@ impl<'m> Session<'m> {
     fn truncate(&mut self, slot: Slot, keep: usize) -> Result<bool, BackendError> {
         let context = self.context.as_mut().ok_or_else(gone)?;
         let from = u32::try_from(keep).map_err(failed)?;
-        let done = context.clear_kv_cache_seq(Some(slot as u32), Some(from), None).map_err(failed)?;
+        let done = context
+            .clear_kv_cache_seq(Some(slot as u32), Some(from), None)
+            .map_err(failed)?;
         if done {
             self.cached[slot as usize].truncate(keep);
         }
@@ -319,7 +343,10 @@ impl<'m> Session<'m> {
         let branches = BRANCH_TOKENS + 8;
         let needed = needed + branches;
         let others = |s: &Self| -> usize {
-            (0..SLOTS).filter(|i| *i != slot as usize).map(|i| s.cached[i].len()).sum()
+            (0..SLOTS)
+                .filter(|i| *i != slot as usize)
+                .map(|i| s.cached[i].len())
+                .sum()
         };
         if self.context.is_some() && needed + others(self) <= self.size as usize {
             return Ok(());
@@ -334,7 +361,11 @@ impl<'m> Session<'m> {
         self.cached = Default::default();
         self.size = u32::try_from(size).map_err(failed)?;
         if self.threads == 0 || self.options.threads.is_some() {
-            self.threads = self.options.threads.unwrap_or_else(|| self.observation.threads()).max(1);
+            self.threads = self
+                .options
+                .threads
+                .unwrap_or_else(|| self.observation.threads())
+                .max(1);
         }
         let mut params = LlamaContextParams::default()
             .with_n_ctx(NonZeroU32::new(self.size))
@@ -356,7 +387,10 @@ impl<'m> Session<'m> {
     fn too_long(&self, tokens: usize) -> BackendError {
         let limit = self.limit();
         let message = format!("{tokens} tokens, and the context has {limit} (parameter `context`)");
-        BackendError::TooLong { model: self.name.clone(), message }
+        BackendError::TooLong {
+            model: self.name.clone(),
+            message,
+        }
     }
 }
 
@@ -378,7 +412,9 @@ struct Node {
 
 impl Tree {
     fn child(&self, parent: Option<usize>, depth: usize, token: LlamaToken) -> Option<usize> {
-        self.nodes.iter().position(|n| n.parent == parent && n.depth == depth && n.token == token)
+        self.nodes
+            .iter()
+            .position(|n| n.parent == parent && n.depth == depth && n.token == token)
     }
 
     fn leaves(&self) -> usize {
@@ -392,7 +428,12 @@ impl Tree {
         for (depth, token) in inner.iter().enumerate() {
             let parent = path.last().copied();
             let node = self.child(parent, depth, *token).unwrap_or_else(|| {
-                self.nodes.push(Node { token: *token, depth, parent, leaves: Vec::new() });
+                self.nodes.push(Node {
+                    token: *token,
+                    depth,
+                    parent,
+                    leaves: Vec::new(),
+                });
                 self.nodes.len() - 1
             });
             path.push(node);
@@ -425,7 +466,9 @@ impl Tree {
         let mut parent = None;
         let mut path = Vec::new();
         for (depth, token) in continuation[..continuation.len() - 1].iter().enumerate() {
-            let Some(node) = self.child(parent, depth, *token) else { break };
+            let Some(node) = self.child(parent, depth, *token) else {
+                break;
+            };
             path.push(node);
             parent = Some(node);
         }
@@ -444,7 +487,10 @@ impl<'l> LogSoftmax<'l> {
     pub fn new(logits: &'l [f32]) -> Self {
         let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let sum: f32 = logits.iter().map(|l| (l - max).exp()).sum();
-        Self { logits, normaliser: f64::from(max) + f64::from(sum).ln() }
+        Self {
+            logits,
+            normaliser: f64::from(max) + f64::from(sum).ln(),
+        }
     }
 
     /// The log-probability of a token.

@@ -20,7 +20,11 @@ pub struct Observation {
 impl Observation {
     /// Begins to observe.
     pub fn begin() -> Self {
-        Self { at: Instant::now(), all: busy_ticks(), own: own_ticks() }
+        Self {
+            at: Instant::now(),
+            all: busy_ticks(),
+            own: own_ticks(),
+        }
     }
 
     /// The number of threads that find a core of their own: all cores but those that others kept busy since the
@@ -53,7 +57,13 @@ impl Observation {
 /// User, nice, system and interrupt time of all cores, from the first line of /proc/stat.
 fn busy_ticks() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/stat").ok()?;
-    let fields: Vec<u64> = text.lines().next()?.split_whitespace().skip(1).filter_map(|f| f.parse().ok()).collect();
+    let fields: Vec<u64> = text
+        .lines()
+        .next()?
+        .split_whitespace()
+        .skip(1)
+        .filter_map(|f| f.parse().ok())
+        .collect();
     // user nice system idle iowait irq softirq
     Some([0, 1, 2, 5, 6].iter().filter_map(|i| fields.get(*i)).sum())
 }

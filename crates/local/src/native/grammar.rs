@@ -50,7 +50,12 @@ array ::= "[" (any (", " any)*)? "]"
 object ::= "{" (string ": " any (", " string ": " any)*)? "}"
 "#
         );
-        Self { rules, count: 0, document, strings }
+        Self {
+            rules,
+            count: 0,
+            document,
+            strings,
+        }
     }
 
     /// Adds the rules of a schema and gives the name of the first.
@@ -76,7 +81,9 @@ object ::= "{" (string ": " any (", " string ": " any)*)? "}"
             return "any".into();
         }
         if let Some(target) = schema.get("$ref").and_then(Value::as_str) {
-            let found = target.strip_prefix('#').and_then(|pointer| self.document.pointer(pointer));
+            let found = target
+                .strip_prefix('#')
+                .and_then(|pointer| self.document.pointer(pointer));
             return found.map_or_else(|| "any".into(), |found| self.visit(found, depth + 1));
         }
         if let Some(value) = schema.get("const") {
@@ -116,7 +123,9 @@ object ::= "{" (string ": " any (", " string ": " any)*)? "}"
             "string" => self.string(schema),
             "integer" | "number" | "boolean" | "null" => name.to_owned(),
             "array" => {
-                let item = schema.get("items").map_or_else(|| "any".into(), |s| self.visit(s, depth + 1));
+                let item = schema
+                    .get("items")
+                    .map_or_else(|| "any".into(), |s| self.visit(s, depth + 1));
                 let bound = |n: &str| schema.get(n).and_then(Value::as_u64);
                 let least = bound("minItems").unwrap_or(0);
                 let more = |from: u64| match bound("maxItems") {
@@ -143,7 +152,11 @@ object ::= "{" (string ": " any (", " string ": " any)*)? "}"
         }
         let (unit, least, most) = match self.strings {
             Strings::Free => ("char", least.unwrap_or(0), most),
-            Strings::Tight => ("plain", least.unwrap_or(0), Some(most.unwrap_or(64).min(64).max(least.unwrap_or(0)))),
+            Strings::Tight => (
+                "plain",
+                least.unwrap_or(0),
+                Some(most.unwrap_or(64).min(64).max(least.unwrap_or(0))),
+            ),
         };
         // Very long repetitions make very large grammars; the check after the call sees to those.
         let most = most.filter(|m| *m <= 500).map(|m| m.to_string()).unwrap_or_default();
@@ -151,12 +164,18 @@ object ::= "{" (string ": " any (", " string ": " any)*)? "}"
     }
 
     fn object(&mut self, schema: &Value, depth: usize) -> String {
-        let Some(properties) = schema.get("properties").and_then(Value::as_object).filter(|p| !p.is_empty()) else {
+        let Some(properties) = schema
+            .get("properties")
+            .and_then(Value::as_object)
+            .filter(|p| !p.is_empty())
+        else {
             return match schema.get("additionalProperties") {
                 Some(Value::Bool(false)) => self.rule("\"{}\""),
                 Some(values) if values.is_object() => {
                     let value = self.visit(values, depth + 1);
-                    self.rule(&format!("\"{{\" (string \": \" {value} (\", \" string \": \" {value})*)? \"}}\""))
+                    self.rule(&format!(
+                        "\"{{\" (string \": \" {value} (\", \" string \": \" {value})*)? \"}}\""
+                    ))
                 }
                 _ => "object".into(),
             };
@@ -179,7 +198,10 @@ object ::= "{" (string ": " any (", " string ": " any)*)? "}"
             let (next_after, next_first) = if *required {
                 (self.rule(&here), self.rule(&begin))
             } else {
-                (self.rule(&format!("{here} | {after}")), self.rule(&format!("{begin} | {first}")))
+                (
+                    self.rule(&format!("{here} | {after}")),
+                    self.rule(&format!("{begin} | {first}")),
+                )
             };
             (after, first) = (next_after, next_first);
         }
