@@ -19,7 +19,7 @@ const BEAM: usize = 6;
 /// Stretches of the request that are tried for a text.
 const SPANS: usize = 320;
 /// A number that is the next in the request's order is this much likelier than any other, in nats.
-const IN_ORDER: f64 = 0.5;
+const IN_ORDER: f64 = 0.1;
 /// The same for values that the request calls by name.
 const NAMED_IN_ORDER: f64 = 3.0;
 /// What stands in quotes is this much likelier to be meant.

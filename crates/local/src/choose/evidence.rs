@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::lexicon::{features, stem};
 use super::names::{labels, mentioned};
+use super::parameter::stands_in;
 use super::words::{Word, numbers, words};
 
 /// A value that the request mentions by its own name is this much likelier, in nats.
@@ -77,11 +78,12 @@ fn learnt(tool: &ToolDefinition, name: &str, values: &[Value], request: &str, sp
     type Link = (String, String);
     let mut lessons: Vec<(HashSet<String>, Vec<String>)> = Vec::new();
     for example in &tool.examples {
-        let facts = example
+        // A value that is copied from the request needs no word to explain it.
+        let explained = example
             .arguments
             .iter()
-            .map(|(k, v)| format!("{k}={}", plain(v)))
-            .collect();
+            .filter(|(_, v)| !stands_in(&example.request, v));
+        let facts = explained.map(|(k, v)| format!("{k}={}", plain(v))).collect();
         lessons.push((features(&example.request), facts));
     }
     let mut links: HashMap<Link, f64> = HashMap::new();

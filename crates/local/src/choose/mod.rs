@@ -77,7 +77,7 @@ pub fn choose(
         });
     };
     let mut messages = prompt::arguments(tool);
-    messages.push(json!({"role": "user", "content": request}));
+    messages.push(json!({"role": "user", "content": session.protect(request)}));
     let start = format!("{{\"name\": {}, \"arguments\": {{", Value::String(tool.name.clone()));
     let prompt = template.render(&messages, &[])? + &start;
     let mut notes = Vec::new();
@@ -102,10 +102,9 @@ fn pick_tool(
     request: &str,
     allowed: Allowed,
 ) -> Result<(Option<usize>, Map<String, Value>), BackendError> {
-    let with_none = true;
     let names: Vec<&str> = tools.iter().map(|t| t.name.as_str()).chain([NONE]).collect();
     let continuations: Vec<String> = names.iter().map(|n| format!("{n}\", \"arguments\": {{")).collect();
-    let shown = prompt::choice(tools, with_none);
+    let shown = prompt::choice(tools);
     let render = |request: &str| -> Result<String, BackendError> {
         let mut messages = shown.clone();
         messages.push(json!({"role": "user", "content": request}));
@@ -129,7 +128,12 @@ fn pick_tool(
             mean
         }
     };
-    let scores = rank::rank(session, Slot::Choice, &render(request)?, &continuations)?;
+    let scores = rank::rank(
+        session,
+        Slot::Choice,
+        &render(&session.protect(request))?,
+        &continuations,
+    )?;
     let words = Lexicon::new(tools).fit(request);
     let mut notes = Vec::new();
     let mut best: Option<(usize, f64)> = None;

@@ -168,7 +168,8 @@ fn source(values: &[(&str, &Value)]) -> Source {
     }
 }
 
-fn stands_in(request: &str, value: &Value) -> bool {
+/// Whether a request contains a value.
+pub fn stands_in(request: &str, value: &Value) -> bool {
     match value {
         Value::Number(n) => numbers(request).iter().any(|m| same_number(&m.json, &n.to_string())),
         other => request.to_lowercase().contains(&plain(other).to_lowercase()),

@@ -13,9 +13,9 @@ use crate::engine::session::{Session, Slot};
 pub fn rank(session: &mut Session<'_>, slot: Slot, prompt: &str, texts: &[String]) -> Result<Vec<f64>, BackendError> {
     let whole: Vec<Vec<LlamaToken>> = texts
         .iter()
-        .map(|t| session.tokenize(&format!("{prompt}{t}"), true))
+        .map(|t| session.tokenize_prompt(&format!("{prompt}{t}")))
         .collect();
-    let alone = session.tokenize(prompt, true);
+    let alone = session.tokenize_prompt(prompt);
     let shared = whole
         .iter()
         .map(|tokens| tokens.iter().zip(&alone).take_while(|(a, b)| a == b).count())

@@ -25,12 +25,14 @@ pub fn write(session: &mut Session<'_>, prompt: &str, schema: &Value) -> Result<
         .map_err(|e| BackendError::Internal(format!("the grammar of {schema} can't be used: {e}")))?;
     let mut picker = Picker::new(&Sampling::default());
     picker.constrain(Some(sampler));
-    let tokens = session.tokenize(prompt, true);
+    let tokens = session.tokenize_prompt(prompt);
     session.prefill(Slot::Arguments, &tokens, LONGEST)?;
     let mut bytes: Vec<u8> = Vec::new();
     for _ in 0..LONGEST {
         session.check()?;
-        let token = picker.pick(session.logits());
+        let Some(token) = picker.pick(session.logits()) else {
+            break;
+        };
         if session.model().vocab().is_eog(token) {
             break;
         }
