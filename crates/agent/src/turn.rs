@@ -300,7 +300,9 @@ impl Turn<'_> {
 
     fn store(&mut self, meta: &Meta, messages: Vec<Message>) -> Result<(), StoreError> {
         self.version = self.store.append(meta, &messages, self.version)?;
-        self.outcome.messages.push(meta.to_message());
+        if meta.pairs().next().is_some() {
+            self.outcome.messages.push(meta.to_message());
+        }
         self.outcome.messages.extend(messages.iter().cloned());
         self.messages.extend(messages);
         Ok(())

@@ -69,13 +69,6 @@ fn run(session: &mut Session<'_>, tools: &[ToolDefinition], cases: &[Value]) {
             start.elapsed()
         );
         if !w || std::env::var_os("V").is_some() {
-<<<<<<< HEAD
-            for n in c.explain["tools"].as_array().unwrap() {
-                println!("      {n}");
-            }
-            if r {
-                for n in c.explain["arguments"].as_array().unwrap() {
-=======
             if !r {
                 for n in c.explain["tools"].as_array().unwrap() {
                     println!("      {n}");
@@ -83,7 +76,6 @@ fn run(session: &mut Session<'_>, tools: &[ToolDefinition], cases: &[Value]) {
             }
             if r {
                 for n in c.explain["arguments"].as_array().into_iter().flatten() {
->>>>>>> 0812e8e8003d54921297c2f0c34dce009ccefb5b
                     println!("      {n}");
                 }
             }

@@ -46,10 +46,7 @@ impl ChatTemplate {
             environment,
             bos: bos.to_owned(),
             eos: eos.to_owned(),
-<<<<<<< HEAD
-=======
             source: source.to_owned(),
->>>>>>> 0812e8e8003d54921297c2f0c34dce009ccefb5b
             tools: false,
             system: true,
         };

@@ -189,11 +189,7 @@ impl Search<'_, '_, '_> {
     fn candidates(&mut self, parameter: &Parameter, partial: &Partial) -> Result<Vec<Candidate>, BackendError> {
         let plain = |value: Value, bonus: f64| Candidate {
             value,
-<<<<<<< HEAD
-            number: None,
-=======
             word: None,
->>>>>>> 0812e8e8003d54921297c2f0c34dce009ccefb5b
             bonus,
         };
         let mut found: Vec<Candidate> = match &parameter.kind {
@@ -290,11 +286,7 @@ impl Search<'_, '_, '_> {
                 let bonus = if std::mem::take(&mut first) { IN_ORDER } else { 0.0 };
                 found.push(Candidate {
                     value,
-<<<<<<< HEAD
-                    number: Some(index),
-=======
                     word: Some(mention.start),
->>>>>>> 0812e8e8003d54921297c2f0c34dce009ccefb5b
                     bonus,
                 });
             }

@@ -16,33 +16,6 @@ pub const MENTIONED: f64 = 4.0;
 const LIMIT: f64 = 3.0;
 const SMOOTHING: f64 = 0.3;
 
-<<<<<<< HEAD
-/// Evidence for each of some values of one parameter, in nats; the best need not be 0.
-pub fn evidence(tool: &ToolDefinition, name: &str, values: &[Value], request: &str) -> Vec<f64> {
-    let schema = tool
-        .parameters
-        .pointer(&format!("/properties/{}", name.replace('~', "~0").replace('/', "~1")));
-    let labels = labels(schema.unwrap_or(&Value::Null));
-    let learnt = learnt(tool, name, values, request);
-    let spoken: Vec<String> = words(request).into_iter().map(|w| w.text).collect();
-    let figures = numbers(request);
-    values
-        .iter()
-        .zip(learnt)
-        .map(|(value, learnt)| {
-            let text = plain(value);
-            let label = labels.get(&text).map(String::as_str);
-            let own = if value.is_number() { None } else { Some(text.as_str()) };
-            let by_name = [own, label]
-                .into_iter()
-                .flatten()
-                .map(|n| mentioned(n, &spoken))
-                .fold(0.0, f64::max);
-            let by_figure = value.is_number() && figures.iter().any(|f| f.json == text);
-            learnt + MENTIONED * by_name + if by_figure { MENTIONED / 2.0 } else { 0.0 }
-        })
-        .collect()
-=======
 /// What speaks for a value, and by which word.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Evidence {
@@ -50,7 +23,6 @@ pub struct Evidence {
     pub score: f64,
     /// Where the word stands in the request that says the most for the value.
     pub word: Option<usize>,
->>>>>>> 0812e8e8003d54921297c2f0c34dce009ccefb5b
 }
 
 /// Evidence for each of some values of one parameter; the best need not be 0. Words that `used` names by their place in
@@ -86,44 +58,6 @@ pub fn evidence(tool: &ToolDefinition, name: &str, values: &[Value], request: &s
         };
         found.push((if wholly { named } else { both }, wholly));
     }
-<<<<<<< HEAD
-    let found = parts.iter().filter(|part| {
-        let root = stem(part);
-        spoken.iter().any(|word| {
-            word == *part || stem(word) == root || (part.chars().count() >= 3 && word.starts_with(root.as_str()))
-        })
-    });
-    #[allow(clippy::cast_precision_loss)]
-    let share = found.count() as f64 / parts.len() as f64;
-    share
-}
-
-/// Names of values that the schema gives: `oneOf` with `const` and `title`, or a description such as
-/// `1 = January, 2 = February`.
-fn labels(schema: &Value) -> HashMap<String, String> {
-    let mut labels = HashMap::new();
-    for list in ["oneOf", "anyOf"] {
-        for entry in schema.get(list).and_then(Value::as_array).into_iter().flatten() {
-            let title = entry
-                .get("title")
-                .or_else(|| entry.get("description"))
-                .and_then(Value::as_str);
-            if let (Some(value), Some(title)) = (entry.get("const"), title) {
-                labels.insert(plain(value), title.to_owned());
-            }
-        }
-    }
-    let description = schema.get("description").and_then(Value::as_str).unwrap_or_default();
-    for part in description.split([',', ';', '\n', '(', ')']) {
-        if let Some((value, label)) = part.split_once('=').or_else(|| part.split_once(": ")) {
-            let value = value.split_whitespace().next_back().unwrap_or_default();
-            labels
-                .entry(value.to_owned())
-                .or_insert_with(|| label.trim().to_owned());
-        }
-    }
-    labels
-=======
     // Where a value is called by its name, guessing from examples has no say.
     if found.iter().any(|f| f.1) {
         for ((evidence, wholly), _) in found.iter_mut().zip(values) {
@@ -136,7 +70,6 @@ fn labels(schema: &Value) -> HashMap<String, String> {
         }
     }
     found.into_iter().map(|f| f.0).collect()
->>>>>>> 0812e8e8003d54921297c2f0c34dce009ccefb5b
 }
 
 /// What the tool's examples teach: words that go with one value and not with others. Words are credited to values by a
@@ -145,20 +78,12 @@ fn learnt(tool: &ToolDefinition, name: &str, values: &[Value], request: &str, sp
     type Link = (String, String);
     let mut lessons: Vec<(HashSet<String>, Vec<String>)> = Vec::new();
     for example in &tool.examples {
-<<<<<<< HEAD
-        let facts = example
-            .arguments
-            .iter()
-            .map(|(k, v)| format!("{k}={}", plain(v)))
-            .collect();
-=======
         // A value that is copied from the request needs no word to explain it.
         let explained = example
             .arguments
             .iter()
             .filter(|(_, v)| !stands_in(&example.request, v));
         let facts = explained.map(|(k, v)| format!("{k}={}", plain(v))).collect();
->>>>>>> 0812e8e8003d54921297c2f0c34dce009ccefb5b
         lessons.push((features(&example.request), facts));
     }
     let mut links: HashMap<Link, f64> = HashMap::new();
@@ -189,13 +114,6 @@ fn learnt(tool: &ToolDefinition, name: &str, values: &[Value], request: &str, sp
     }
     let numbers: HashSet<usize> = numbers(request).into_iter().map(|m| m.start).collect();
     let facts: Vec<String> = values.iter().map(|v| format!("{name}={}", plain(v))).collect();
-<<<<<<< HEAD
-    let mut scores = vec![0.0; values.len()];
-    for word in &spoken {
-        let strength: Vec<f64> = facts
-            .iter()
-            .map(|f| links.get(&(word.clone(), f.clone())).copied().unwrap_or(0.0))
-=======
     let mut found = vec![Evidence::default(); values.len()];
     let mut most = vec![0.0; values.len()];
     for word in spoken.iter().filter(|w| !numbers.contains(&w.start)) {
@@ -203,7 +121,6 @@ fn learnt(tool: &ToolDefinition, name: &str, values: &[Value], request: &str, sp
         let strength: Vec<f64> = facts
             .iter()
             .map(|f| links.get(&(root.clone(), f.clone())).copied().unwrap_or(0.0))
->>>>>>> 0812e8e8003d54921297c2f0c34dce009ccefb5b
             .collect();
         let known: f64 = strength.iter().sum();
         if known < 0.02 {

@@ -127,10 +127,7 @@ impl Lexicon {
         }
         let totals = counts.iter().map(|c| c.values().sum()).collect();
         Self {
-<<<<<<< HEAD
-=======
             classes,
->>>>>>> 0812e8e8003d54921297c2f0c34dce009ccefb5b
             counts,
             totals,
             vocabulary,

@@ -91,6 +91,10 @@ pub fn kind(schema: &Value) -> Kind {
     if let Some(values) = schema.get("enum").and_then(Value::as_array).filter(|v| !v.is_empty()) {
         return Kind::Finite(values.clone());
     }
+    // Typical values of a text that could be anything: a model this small does best with one of them.
+    if let Some(values) = schema.get("examples").and_then(Value::as_array).filter(|v| v.len() > 1) {
+        return Kind::Finite(values.clone());
+    }
     if let Some(value) = schema.get("const") {
         return Kind::Finite(vec![value.clone()]);
     }
@@ -194,17 +198,6 @@ impl Parameter {
 
     /// Whether a number, given as JSON, is allowed.
     pub fn allows_number(&self, json: &str) -> bool {
-<<<<<<< HEAD
-        let Kind::Number {
-            integer,
-            minimum,
-            maximum,
-        } = &self.kind
-        else {
-            return false;
-        };
-        let Ok(number) = json.parse::<f64>() else { return false };
-=======
         let Ok(number) = json.parse::<f64>() else { return false };
         let (integer, minimum, maximum) = match &self.kind {
             Kind::Number {
@@ -215,7 +208,6 @@ impl Parameter {
             Kind::Finite(values) => return values.iter().any(|v| same_number(&v.to_string(), json)),
             _ => return false,
         };
->>>>>>> 0812e8e8003d54921297c2f0c34dce009ccefb5b
         let multiple = self
             .schema
             .get("multipleOf")

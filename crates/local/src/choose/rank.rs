@@ -10,21 +10,12 @@ use crate::engine::session::{Session, Slot};
 ///
 /// # Errors
 /// Those of computing.
-<<<<<<< HEAD
-pub fn rank(session: &mut Session<'_>, prompt: &str, texts: &[String]) -> Result<Vec<f64>, BackendError> {
-    let whole: Vec<Vec<LlamaToken>> = texts
-        .iter()
-        .map(|t| session.tokenize(&format!("{prompt}{t}"), true))
-        .collect();
-    let alone = session.tokenize(prompt, true);
-=======
 pub fn rank(session: &mut Session<'_>, slot: Slot, prompt: &str, texts: &[String]) -> Result<Vec<f64>, BackendError> {
     let whole: Vec<Vec<LlamaToken>> = texts
         .iter()
         .map(|t| session.tokenize_prompt(&format!("{prompt}{t}")))
         .collect();
     let alone = session.tokenize_prompt(prompt);
->>>>>>> 0812e8e8003d54921297c2f0c34dce009ccefb5b
     let shared = whole
         .iter()
         .map(|tokens| tokens.iter().zip(&alone).take_while(|(a, b)| a == b).count())

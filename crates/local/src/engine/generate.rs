@@ -39,10 +39,7 @@ impl Default for Sampling {
             seed: 0,
             max_tokens: 512,
             stop: Vec::new(),
-<<<<<<< HEAD
-=======
             show: Vec::new(),
->>>>>>> 0812e8e8003d54921297c2f0c34dce009ccefb5b
         }
     }
 }
@@ -87,48 +84,19 @@ impl Picker {
     /// The next token after what was evaluated last; none when the grammar allows no further one.
     pub fn pick(&mut self, logits: &[f32]) -> Option<LlamaToken> {
         let best = argmax(logits);
-<<<<<<< HEAD
-        if self.sampler.is_none() && self.grammar.is_none() {
-            return best;
-        }
-        let data = |only: Option<LlamaToken>| {
-            let all = (0_i32..)
-                .zip(logits)
-                .map(|(i, l)| LlamaTokenData::new(LlamaToken(i), *l, 0.0));
-            match only {
-                Some(token) => LlamaTokenDataArray::from_iter(all.filter(|d| d.id() == token), false),
-                None => LlamaTokenDataArray::from_iter(all, false),
-            }
-=======
         let whole = || {
             let all = (0_i32..)
                 .zip(logits)
                 .map(|(i, l)| LlamaTokenData::new(LlamaToken(i), *l, 0.0));
             LlamaTokenDataArray::from_iter(all, false)
->>>>>>> 0812e8e8003d54921297c2f0c34dce009ccefb5b
         };
         let token = match (&mut self.sampler, &mut self.grammar) {
             (None, None) => return Some(best),
             // Asking the grammar about one token is far cheaper than about the whole vocabulary.
             (None, Some(grammar)) => {
-<<<<<<< HEAD
-                // Asking the grammar about one token is far cheaper than about the whole vocabulary.
-                let mut one = data(Some(best));
-                one.apply_sampler(grammar);
-                if one.data.first().is_some_and(|d| d.logit().is_finite()) {
-                    best
-                } else {
-                    let mut all = data(None);
-                    all.apply_sampler(grammar);
-                    all.data
-                        .iter()
-                        .max_by(|a, b| a.logit().total_cmp(&b.logit()))
-                        .map_or(best, |d| d.id())
-=======
                 if allows(grammar, best) {
                     grammar.accept(best);
                     return Some(best);
->>>>>>> 0812e8e8003d54921297c2f0c34dce009ccefb5b
                 }
                 let mut all = whole();
                 all.apply_sampler(grammar);
@@ -215,11 +183,7 @@ pub fn generate(
             None => text.push(&session.piece(token)),
         };
         let ready = text.take(stopped);
-<<<<<<< HEAD
-        if (!ready.is_empty() && !emit(&ready, picker)?) || stopped {
-=======
         if (!ready.is_empty() && !emit(session, &ready, picker)?) || stopped {
->>>>>>> 0812e8e8003d54921297c2f0c34dce009ccefb5b
             return Ok(Generated {
                 tokens,
                 finish: FinishReason::Stop,
