@@ -97,11 +97,11 @@ impl Dispatcher {
             })
             .collect();
         while let Some((finished, group)) = running.next().await {
-            hand_out(finished, &group, sink);
+            hand_out(finished, &group, run, sink);
         }
         for group in alone {
             let finished = self.call(group[0], run).await;
-            hand_out(finished, &group, sink);
+            hand_out(finished, &group, run, sink);
         }
     }
 
@@ -230,10 +230,15 @@ pub fn interrupted(what: &str) -> ToolError {
     ToolError::respond(ToolErrorClass::Interrupted, format!("interrupted; {what}"))
 }
 
-fn hand_out(finished: Finished, group: &[&FunctionCall], sink: &mut (dyn FnMut(Finished) + Send)) {
-    for call in group {
+/// Gives the result of the first call of a group to all of them.
+fn hand_out(finished: Finished, group: &[&FunctionCall], run: &Run, sink: &mut (dyn FnMut(Finished) + Send)) {
+    for (i, call) in group.iter().enumerate() {
         let mut copy = finished.clone();
         copy.output.id.clone_from(&call.id);
+        if i > 0 {
+            run.emit(Event::Call((*call).clone()));
+            run.emit(Event::Output(copy.output.clone()));
+        }
         sink(copy);
     }
 }
