@@ -88,7 +88,9 @@ pub struct MemoryTranscript {
 
 impl Transcript for MemoryTranscript {
     fn append(&mut self, meta: &Meta, step: &[Message], _expect: Version) -> Result<Version, StoreError> {
-        self.messages.push(meta.to_message());
+        if meta.pairs().next().is_some() {
+            self.messages.push(meta.to_message());
+        }
         self.messages.extend_from_slice(step);
         Ok(self.version())
     }
