@@ -19,7 +19,7 @@ use crate::event::Event;
 use crate::registry::{Entry, ToolRegistry};
 use crate::run::Run;
 use crate::schema::prepare;
-use crate::tool::{JobRef, ToolContext, ToolError, ToolErrorClass, ToolOutput};
+use crate::tool::{ToolContext, ToolError, ToolErrorClass, ToolOutput};
 
 /// Characters of a long result that stay at its beginning.
 pub const KEPT_HEAD: usize = 6_000;
@@ -128,14 +128,7 @@ impl Dispatcher {
                 let (text, truncated) = fit(result.text(), &call.name, run);
                 output.content = text;
                 output.truncated = truncated;
-                if let Some(JobRef { path, reused }) = &result.job {
-                    let path = path.to_string_lossy().into_owned();
-                    run.emit(Event::Job {
-                        path: path.clone(),
-                        reused: *reused,
-                    });
-                    output.job = Some(path);
-                }
+                output.job = result.job.map(|j| j.path.to_string_lossy().into_owned());
                 value = Some(result.value);
             }
             Err(ToolError::Respond { class, message, job }) => {
