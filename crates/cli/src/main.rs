@@ -26,7 +26,7 @@ type Ended = Result<u8, Failure>;
 pub struct Failure {
     error: Error,
     /// Members of the `--json` object beside `error`.
-    partial: Map<String, Value>,
+    partial: Box<Map<String, Value>>,
     /// Whether the error was shown already.
     shown: bool,
 }
@@ -35,7 +35,7 @@ impl Failure {
     fn with(error: Error, partial: Map<String, Value>) -> Self {
         Self {
             error,
-            partial,
+            partial: Box::new(partial),
             shown: false,
         }
     }
@@ -92,7 +92,7 @@ fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             if !failure.shown {
-                out.fail(&failure.error, failure.partial);
+                out.fail(&failure.error, *failure.partial);
             }
             ExitCode::from(match failure.error.kind {
                 ErrorKind::Interrupted => signals.exit_code().unwrap_or(ErrorKind::Interrupted.exit_code()),

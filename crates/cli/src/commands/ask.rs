@@ -124,7 +124,7 @@ fn finish(outcome: &Outcome, chat: Option<&PathBuf>, explained: Option<Vec<Value
         return error.map_or(Ok(0), |error| {
             Err(Failure {
                 error,
-                partial: Map::new(),
+                partial: Box::default(),
                 shown: true,
             })
         });
