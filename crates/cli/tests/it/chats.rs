@@ -274,3 +274,38 @@ fn a_chat_reads_as_it_was_written() {
     assert_eq!(stored, told);
     assert_paired(&s, "chats/a.chat");
 }
+
+#[test]
+fn what_would_swallow_an_answer_is_refused_before_asking() {
+    let s = Sandbox::new();
+    let server = ScriptedServer::start(Vec::<Reply>::new());
+    for open in ["user: see\n```\ncode without an end\n", "user: see\n[[\nno end\n"] {
+        s.write("chats/a.chat", open);
+        let outcome = ask(&s, &server, &["-c", "a", "--json", "x"]).exits(2);
+        assert!(outcome.stderr.contains("a.chat:2: "), "{outcome}");
+        assert!(outcome.stderr.contains("never closed"), "{outcome}");
+        assert_eq!(outcome.json()["error"]["kind"], "config");
+        assert_eq!(s.read("chats/a.chat"), open);
+    }
+    server.verify();
+}
+
+/// Somebody saves the file in an editor while the model answers: nothing is written over it, and the answer is shown.
+#[test]
+fn a_chat_that_is_edited_meanwhile_is_not_overwritten() {
+    let s = Sandbox::new();
+    let path = s.path("chats/a.chat");
+    let edited = "user: something else altogether\n";
+    let server = ScriptedServer::with(move |_| {
+        std::fs::write(&path, edited).unwrap();
+        Reply::chat_text("the answer")
+    });
+    let outcome = ask(&s, &server, &["-c", "a", "--json", "x"]).exits(2);
+    assert!(outcome.stderr.contains("changed by somebody else"), "{outcome}");
+    let object = outcome.json();
+    assert_eq!(
+        (object["error"]["kind"].as_str(), object["answer"].as_str()),
+        (Some("config"), Some("the answer"))
+    );
+    assert_eq!(s.read("chats/a.chat"), edited);
+}
