@@ -157,6 +157,7 @@ impl Agent {
             turn.run.emit(Event::Round(round));
             let (response, failed) = self.complete(request, tool_choice, turn).await;
             turn.outcome.answer.clone_from(&response.text);
+            turn.outcome.usage += response.usage;
             if let Some(error) = failed {
                 return Err(error);
             }
@@ -169,7 +170,6 @@ impl Agent {
                     "{} gave an empty answer; asking once more",
                     self.model
                 )));
-                turn.charge(&response);
                 continue;
             }
             empty_before = false;
@@ -181,7 +181,7 @@ impl Agent {
             let count = repetition.count(&calls);
             if count > limits.identical_calls {
                 for call in &calls {
-                    turn.store_output(Repetition::notice(call, count))?;
+                    turn.answer_unrun(call, Repetition::notice(call, count))?;
                 }
                 if count >= limits.identical_end {
                     let name = calls[0].name.clone();
@@ -274,14 +274,15 @@ impl Agent {
         };
         let (again, lost): (Vec<_>, Vec<_>) = pending.iter().cloned().partition(|c| effect(c).is_repeatable());
         for call in lost {
-            turn.store_output(FunctionCallOutput {
-                id: call.id,
-                name: call.name,
+            let output = FunctionCallOutput {
+                id: call.id.clone(),
+                name: call.name.clone(),
                 content: "interrupted; whether it ran is unknown".into(),
                 error: Some(ToolErrorClass::Interrupted.as_str().into()),
                 timestamp: Some(decanus_chat::timestamp()),
                 ..FunctionCallOutput::default()
-            })?;
+            };
+            turn.answer_unrun(&call, output)?;
         }
         if again.is_empty() {
             Ok(())
@@ -300,20 +301,17 @@ impl Turn<'_> {
 
     fn store(&mut self, meta: &Meta, messages: Vec<Message>) -> Result<(), StoreError> {
         self.version = self.store.append(meta, &messages, self.version)?;
-        self.outcome.messages.push(meta.to_message());
+        if meta.pairs().next().is_some() {
+            self.outcome.messages.push(meta.to_message());
+        }
         self.outcome.messages.extend(messages.iter().cloned());
         self.messages.extend(messages);
         Ok(())
     }
 
-    fn charge(&mut self, response: &Response) {
-        self.outcome.usage += response.usage;
-    }
-
     /// Stores an answer: its meta, the calls, then the text. Gives the calls with the ids under which they are stored,
     /// which no earlier call of the conversation has.
     fn store_response(&mut self, response: Response) -> Result<Vec<FunctionCall>, StoreError> {
-        self.charge(&response);
         let mut meta = Meta::new();
         meta.set_usage(&response.usage)
             .set("timestamp", decanus_chat::timestamp());
@@ -354,6 +352,13 @@ impl Turn<'_> {
                 .emit(Event::Warning("the answer was cut by the model's output limit".into()));
         }
         Ok(calls)
+    }
+
+    /// Answers a call that no tool is run for.
+    fn answer_unrun(&mut self, call: &FunctionCall, output: FunctionCallOutput) -> Result<(), StoreError> {
+        self.run.emit(Event::Call(call.clone()));
+        self.run.emit(Event::Output(output.clone()));
+        self.store_output(output)
     }
 
     fn store_output(&mut self, output: FunctionCallOutput) -> Result<(), StoreError> {

@@ -88,7 +88,9 @@ pub struct MemoryTranscript {
 
 impl Transcript for MemoryTranscript {
     fn append(&mut self, meta: &Meta, step: &[Message], _expect: Version) -> Result<Version, StoreError> {
-        self.messages.push(meta.to_message());
+        if meta.pairs().next().is_some() {
+            self.messages.push(meta.to_message());
+        }
         self.messages.extend_from_slice(step);
         Ok(self.version())
     }
@@ -188,15 +190,14 @@ impl ChatFile {
         let mut file = options.open(path).map_err(|e| named(e, path))?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(|e| named(e, path))?;
-        let text = to_text(path, bytes)?;
-        let loaded = load(&text);
+        let loaded = read_bytes(path, &bytes)?;
         if let Some(at) = loaded.torn_at {
-            set_aside(path, text[at..].as_bytes())?;
+            set_aside(path, &bytes[at..])?;
             file.set_len(at as u64)?;
         }
         let chat = Self {
             path: path.to_owned(),
-            length: loaded.torn_at.unwrap_or(text.len()) as u64,
+            length: loaded.torn_at.unwrap_or(bytes.len()) as u64,
             file,
             unclosed_tags: loaded.parsed.unclosed_tags.clone(),
             open_region: loaded.parsed.open_region,
@@ -211,7 +212,7 @@ impl ChatFile {
     /// When it can't be read or is not text.
     pub fn read(path: &Path) -> Result<Loaded, StoreError> {
         let bytes = std::fs::read(path).map_err(|e| named(e, path))?;
-        Ok(load(&to_text(path, bytes)?))
+        read_bytes(path, &bytes)
     }
 
     /// The file.
@@ -220,22 +221,23 @@ impl ChatFile {
     }
 }
 
-fn to_text(path: &Path, bytes: Vec<u8>) -> Result<String, StoreError> {
-    match String::from_utf8(bytes) {
-        Ok(text) => Ok(text),
-        Err(e) => {
-            let at = e.utf8_error();
-            let bytes = e.into_bytes();
-            // A torn step may end inside a character.
-            if at.error_len().is_none() {
-                return Ok(String::from_utf8_lossy(&bytes[..at.valid_up_to()]).into_owned());
+fn read_bytes(path: &Path, bytes: &[u8]) -> Result<Loaded, StoreError> {
+    let not_text = |at: usize| {
+        let line = bytes[..at].iter().filter(|b| **b == b'\n').count() + 1;
+        StoreError::NotText(format!("{}:{line}: not UTF-8 text", path.display()))
+    };
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Ok(load(text)),
+        // A torn step may end inside a character; anything else that does is damaged.
+        Err(e) if e.error_len().is_none() => {
+            let loaded = load(&String::from_utf8_lossy(&bytes[..e.valid_up_to()]));
+            if loaded.torn_at.is_some() {
+                Ok(loaded)
+            } else {
+                Err(not_text(e.valid_up_to()))
             }
-            let line = bytes[..at.valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
-            Err(StoreError::NotText(format!(
-                "{}:{line}: not UTF-8 text",
-                path.display()
-            )))
         }
+        Err(e) => Err(not_text(e.valid_up_to())),
     }
 }
 
@@ -385,6 +387,18 @@ mod tests {
             let (_, healed) = open(&path);
             assert!(healed.parsed.problems.is_empty(), "{:?}", healed.parsed.problems);
             assert_eq!(healed.parsed.messages.last(), Some(&Message::assistant("again")));
+        }
+    }
+
+    #[test]
+    fn text_that_is_not_utf8_is_refused_with_its_line() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, bytes) in [("a", &b"user: x\n\xff\n"[..]), ("b", &b"user: x\nuser: \xc3"[..])] {
+            let path = dir.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            let error = ChatFile::open(&path, Duration::ZERO, &|| false).unwrap_err();
+            assert!(error.to_string().ends_with(":2: not UTF-8 text"), "{error}");
+            assert_eq!(std::fs::read(&path).unwrap(), bytes);
         }
     }
 

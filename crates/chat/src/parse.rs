@@ -327,7 +327,8 @@ impl<'a> Parser<'a> {
         if content.is_empty() && !(opened.is_some() && self.role.is_inline()) {
             return;
         }
-        let (line, range) = opened.unwrap_or_else(|| (self.content_at.0, self.content_at.1..self.content_at.1));
+        let (line, start) = self.content_at;
+        let (line, range) = opened.unwrap_or((line, start..start));
         self.emit(self.role, content, line, range);
     }
 

@@ -3,6 +3,7 @@
 
 mod args;
 mod commands;
+mod log;
 mod out;
 mod signals;
 mod values;
@@ -67,6 +68,10 @@ fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     let out = Out::new(cli.json);
+    if let Err(error) = log::begin() {
+        out.fail(&error, Map::new());
+        return ExitCode::from(error.kind.exit_code());
+    }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => {

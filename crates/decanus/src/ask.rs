@@ -170,7 +170,15 @@ impl Decanus {
         }
         let mut limits = Limits::from_settings(&self.settings.limits);
         options.apply_limits(&mut limits)?;
-        let conversation = self.backends.get(&profile.backend)?.open(profile.clone())?;
+        let backend = self
+            .backends
+            .get(&profile.backend)
+            .map_err(|e| match profile.backend.as_str() {
+                "local" => Error::new(ErrorKind::Config, "this build has no local models")
+                    .hint("build with `cargo build --release --features decanus-cli/local`, as ./demo does"),
+                _ => Error::of(&e),
+            })?;
+        let conversation = backend.open(profile.clone())?;
         let request = Request {
             messages: plan.messages,
             question: ask.question,

@@ -69,11 +69,13 @@ fn run(session: &mut Session<'_>, tools: &[ToolDefinition], cases: &[Value]) {
             start.elapsed()
         );
         if !w || std::env::var_os("V").is_some() {
-            for n in c.explain["tools"].as_array().unwrap() {
-                println!("      {n}");
+            if !r {
+                for n in c.explain["tools"].as_array().unwrap() {
+                    println!("      {n}");
+                }
             }
             if r {
-                for n in c.explain["arguments"].as_array().unwrap() {
+                for n in c.explain["arguments"].as_array().into_iter().flatten() {
                     println!("      {n}");
                 }
             }

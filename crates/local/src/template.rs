@@ -16,6 +16,7 @@ pub struct ChatTemplate {
     environment: Environment<'static>,
     bos: String,
     eos: String,
+    source: String,
     tools: bool,
     system: bool,
 }
@@ -45,6 +46,7 @@ impl ChatTemplate {
             environment,
             bos: bos.to_owned(),
             eos: eos.to_owned(),
+            source: source.to_owned(),
             tools: false,
             system: true,
         };
@@ -56,6 +58,11 @@ impl ChatTemplate {
     /// Whether the template shows tools to the model.
     pub fn has_tools(&self) -> bool {
         self.tools
+    }
+
+    /// The template's text.
+    pub fn source(&self) -> &str {
+        &self.source
     }
 
     /// Renders a conversation up to where the model begins to write. Messages and tools have the form of the Chat

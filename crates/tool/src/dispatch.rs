@@ -19,7 +19,7 @@ use crate::event::Event;
 use crate::registry::{Entry, ToolRegistry};
 use crate::run::Run;
 use crate::schema::prepare_with;
-use crate::tool::{JobRef, ToolContext, ToolError, ToolErrorClass, ToolOutput};
+use crate::tool::{ToolContext, ToolError, ToolErrorClass, ToolOutput};
 
 /// Characters of a long result that stay at its beginning.
 pub const KEPT_HEAD: usize = 6_000;
@@ -97,11 +97,11 @@ impl Dispatcher {
             })
             .collect();
         while let Some((finished, group)) = running.next().await {
-            hand_out(finished, &group, sink);
+            hand_out(finished, &group, run, sink);
         }
         for group in alone {
             let finished = self.call(group[0], run).await;
-            hand_out(finished, &group, sink);
+            hand_out(finished, &group, run, sink);
         }
     }
 
@@ -128,14 +128,7 @@ impl Dispatcher {
                 let (text, truncated) = fit(result.text(), &call.name, run);
                 output.content = text;
                 output.truncated = truncated;
-                if let Some(JobRef { path, reused }) = &result.job {
-                    let path = path.to_string_lossy().into_owned();
-                    run.emit(Event::Job {
-                        path: path.clone(),
-                        reused: *reused,
-                    });
-                    output.job = Some(path);
-                }
+                output.job = result.job.map(|j| j.path.to_string_lossy().into_owned());
                 value = Some(result.value);
             }
             Err(ToolError::Respond { class, message, job }) => {
@@ -237,10 +230,15 @@ pub fn interrupted(what: &str) -> ToolError {
     ToolError::respond(ToolErrorClass::Interrupted, format!("interrupted; {what}"))
 }
 
-fn hand_out(finished: Finished, group: &[&FunctionCall], sink: &mut (dyn FnMut(Finished) + Send)) {
-    for call in group {
+/// Gives the result of the first call of a group to all of them.
+fn hand_out(finished: Finished, group: &[&FunctionCall], run: &Run, sink: &mut (dyn FnMut(Finished) + Send)) {
+    for (i, call) in group.iter().enumerate() {
         let mut copy = finished.clone();
         copy.output.id.clone_from(&call.id);
+        if i > 0 {
+            run.emit(Event::Call((*call).clone()));
+            run.emit(Event::Output(copy.output.clone()));
+        }
         sink(copy);
     }
 }

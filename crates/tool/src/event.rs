@@ -19,9 +19,9 @@ pub enum Event {
     Reasoning(String),
     /// A request to the model begins: round, counted from 1.
     Round(u32),
-    /// A tool is about to be called.
+    /// A call of the model is taken up: its tool is about to be called, or it is answered without.
     Call(FunctionCall),
-    /// A tool has answered.
+    /// The call's output, whoever it comes from.
     Output(FunctionCallOutput),
     /// Token counts of one request.
     Usage(Usage),

@@ -10,6 +10,9 @@ use crate::schema::Checker;
 use crate::source::{SourceError, ToolSource};
 use crate::tool::Tool;
 
+/// A tool and its group.
+type Grouped = (String, Arc<dyn Tool>);
+
 /// A tool of the registry.
 #[derive(Clone)]
 pub struct Entry {
@@ -37,8 +40,8 @@ pub type RegistryError = SourceError;
 impl ToolRegistry {
     /// A registry of these tools, each with its group. Tools of different groups with the same name all get their
     /// group as a prefix, with a warning; the same tool given twice counts once.
-    pub fn new(tools: impl IntoIterator<Item = (String, Arc<dyn Tool>)>) -> Self {
-        let mut by_name: BTreeMap<String, Vec<(String, Arc<dyn Tool>)>> = BTreeMap::new();
+    pub fn new(tools: impl IntoIterator<Item = Grouped>) -> Self {
+        let mut by_name: BTreeMap<String, Vec<Grouped>> = BTreeMap::new();
         for (group, tool) in tools {
             let same = by_name.entry(tool.definition().name.clone()).or_default();
             match same.iter_mut().find(|(g, _)| *g == group) {

@@ -51,7 +51,7 @@ pub struct JobRef {
 pub struct ToolOutput {
     /// The result. A text is given to the model as it is, anything else as JSON; null reads as `success`.
     pub value: Value,
-    /// The job that made it.
+    /// The job that made it. Whoever runs jobs tells of them itself, by [`crate::Event::Job`].
     pub job: Option<JobRef>,
     /// Things the model should know of the call besides the result (an argument was dropped, for instance).
     pub notes: Vec<String>,

@@ -5,19 +5,23 @@ use decanus_backend::BackendError;
 use decanus_chat::ToolDefinition;
 use serde_json::{Map, Value, json};
 
-use super::evidence::evidence;
+use super::analogy::analogies;
+use super::evidence::{Evidence, MENTIONED, evidence};
+use super::lexicon::presence;
 use super::parameter::{Kind, Parameter, Source, parameters};
 use super::rank::rank;
 use super::words::{numbers, spans};
 use super::write::write;
-use crate::engine::session::Session;
+use crate::engine::session::{Session, Slot};
 
 /// Partial calls that are kept side by side.
 const BEAM: usize = 6;
 /// Stretches of the request that are tried for a text.
 const SPANS: usize = 320;
 /// A number that is the next in the request's order is this much likelier than any other, in nats.
-const IN_ORDER: f64 = 0.5;
+const IN_ORDER: f64 = 0.1;
+/// The same for values that the request calls by name.
+const NAMED_IN_ORDER: f64 = 3.0;
 /// What stands in quotes is this much likelier to be meant.
 const QUOTED: f64 = 3.0;
 /// What goes on to the end of the request is this much likelier to be meant.
@@ -29,7 +33,7 @@ struct Partial {
     /// What is written after `"arguments": {`.
     text: String,
     values: Map<String, Value>,
-    /// Of the numbers of the request, which are used.
+    /// Where the words and numbers stand in the request that have spoken for a value.
     used: Vec<usize>,
     /// What speaks for the values beside the model.
     bonus: f64,
@@ -52,7 +56,7 @@ impl Partial {
 /// One way to go on.
 struct Candidate {
     value: Value,
-    number: Option<usize>,
+    word: Option<usize>,
     bonus: f64,
 }
 
@@ -118,7 +122,7 @@ impl Search<'_, '_, '_> {
                 more.text
                     .push_str(&format!("{}{}", partial.key(&parameter.name), candidate.value));
                 more.bonus += candidate.bonus;
-                more.used.extend(candidate.number);
+                more.used.extend(candidate.word);
                 more.values.insert(parameter.name.clone(), candidate.value);
                 next.push(more);
             }
@@ -129,7 +133,10 @@ impl Search<'_, '_, '_> {
         }
         if next.len() > 1 {
             let texts: Vec<String> = next.iter().map(|p| format!("{}{end}", p.text)).collect();
-            for (partial, likelihood) in next.iter_mut().zip(rank(self.session, self.prompt, &texts)?) {
+            for (partial, likelihood) in next
+                .iter_mut()
+                .zip(rank(self.session, Slot::Arguments, self.prompt, &texts)?)
+            {
                 partial.likelihood = likelihood;
             }
             next.sort_by(|a, b| b.score().total_cmp(&a.score()));
@@ -154,40 +161,49 @@ impl Search<'_, '_, '_> {
         partial: &Partial,
         note: &mut Map<String, Value>,
     ) -> Result<bool, BackendError> {
-        let copied_number = matches!(parameter.kind, Kind::Number { .. }) && parameter.source == Source::Copied;
-        if copied_number && self.numbers(parameter, partial).is_empty() {
-            note.insert("given".into(), false.into());
-            return Ok(false);
+        if parameter.is_copied_number() {
+            // A number that is there and has no other use is meant for something.
+            let given = !self.numbers(parameter, partial).is_empty();
+            note.insert("given".into(), given.into());
+            return Ok(given);
         }
-        let text = &partial.text;
-        let given = format!("{text}{}", partial.key(&parameter.name));
-        let without = match rest.iter().find(|p| p.required) {
-            Some(other) => format!("{text}{}", partial.key(&other.name)),
-            None => format!("{text}}}"),
+        let odds = match presence(self.tool, &parameter.name, self.request) {
+            Some(odds) => odds,
+            None => {
+                let text = &partial.text;
+                let given = format!("{text}{}", partial.key(&parameter.name));
+                let without = match rest.iter().find(|p| p.required) {
+                    Some(other) => format!("{text}{}", partial.key(&other.name)),
+                    None => format!("{text}}}"),
+                };
+                let scores = rank(self.session, Slot::Arguments, self.prompt, &[given, without])?;
+                let habit = (parameter.frequency / (1.0 - parameter.frequency)).ln();
+                scores.first().zip(scores.get(1)).map_or(0.0, |(a, b)| a - b) + habit.min(0.0)
+            }
         };
-        let scores = rank(self.session, self.prompt, &[given, without])?;
-        let odds = scores.first().zip(scores.get(1)).map_or(0.0, |(a, b)| a - b);
-        // A number that is there and has no other use is meant for something.
-        let needed = if copied_number { 3.0 } else { 0.0 };
-        let habit = (parameter.frequency / (1.0 - parameter.frequency)).ln();
-        let habit = if parameter.frequency < 0.1 { habit } else { 0.0 };
-        note.insert("odds".into(), round(odds + needed + habit));
-        note.insert("given".into(), (odds + needed + habit > 0.0).into());
-        Ok(odds + needed + habit > 0.0)
+        note.insert("odds".into(), round(odds));
+        note.insert("given".into(), (odds > 0.0).into());
+        Ok(odds > 0.0)
     }
 
     fn candidates(&mut self, parameter: &Parameter, partial: &Partial) -> Result<Vec<Candidate>, BackendError> {
         let plain = |value: Value, bonus: f64| Candidate {
             value,
-            number: None,
+            word: None,
             bonus,
         };
         let mut found: Vec<Candidate> = match &parameter.kind {
-            Kind::Finite(values) => {
-                let evidence = evidence(self.tool, &parameter.name, values, self.request);
-                values.iter().cloned().zip(evidence).map(|(v, e)| plain(v, e)).collect()
+            _ if parameter.is_copied_number() => self.numbers(parameter, partial),
+            Kind::Finite(values) => self.weighed(parameter, values, partial),
+            Kind::Number { .. } => {
+                let mut values = self.shown(parameter);
+                for number in self.numbers(parameter, partial) {
+                    if !values.contains(&number.value) {
+                        values.push(number.value);
+                    }
+                }
+                self.weighed(parameter, &values, partial)
             }
-            Kind::Number { .. } => self.numbers(parameter, partial),
             Kind::Text { least, most } if parameter.source != Source::Made => {
                 let fits = |s: &String| (*least..=*most).contains(&s.chars().count());
                 let spans = spans(self.request, SPANS).into_iter().filter(fits);
@@ -197,12 +213,22 @@ impl Search<'_, '_, '_> {
         };
         let written_too = match parameter.kind {
             Kind::Text { .. } => parameter.source != Source::Copied,
+            Kind::Number { .. } => parameter.source == Source::Made,
             _ => false,
         };
+        if found.is_empty()
+            && let Kind::Finite(values) = &parameter.kind
+        {
+            found = self.weighed(parameter, values, partial);
+        }
         if found.is_empty() || written_too {
+            found.extend(
+                analogies(self.tool, &parameter.name, self.request)
+                    .into_iter()
+                    .map(|v| plain(v.into(), 0.0)),
+            );
             let start = format!("{}{}{}", self.prompt, partial.text, partial.key(&parameter.name));
-            // The blank before a value is part of the value's first token only where the value is a word.
-            let written = write(self.session, &start, &parameter.schema)?;
+            let written = write(self.session, start.trim_end(), &parameter.schema)?;
             if let Some(value) = written
                 && !found.iter().any(|c| c.value == value)
             {
@@ -212,19 +238,55 @@ impl Search<'_, '_, '_> {
         Ok(found)
     }
 
+    /// Values with what speaks for each. The earliest word that speaks for one counts for a little more.
+    fn weighed(&self, parameter: &Parameter, values: &[Value], partial: &Partial) -> Vec<Candidate> {
+        let evidence = evidence(self.tool, &parameter.name, values, self.request, &partial.used);
+        let best = evidence.iter().map(|e| e.score).fold(f64::NEG_INFINITY, f64::max);
+        let strong = |e: &&Evidence| e.score > best - 1.0;
+        let earliest = evidence.iter().filter(strong).filter_map(|e| e.word).min();
+        let first = if best >= MENTIONED { NAMED_IN_ORDER } else { IN_ORDER };
+        let candidate = |(value, e): (&Value, &Evidence)| Candidate {
+            value: value.clone(),
+            word: e.word,
+            bonus: e.score
+                + if e.word.is_some() && e.word == earliest {
+                    first
+                } else {
+                    0.0
+                },
+        };
+        values.iter().zip(&evidence).map(candidate).collect()
+    }
+
+    /// The values of the examples.
+    fn shown(&self, parameter: &Parameter) -> Vec<Value> {
+        let mut shown: Vec<Value> = Vec::new();
+        for value in self
+            .tool
+            .examples
+            .iter()
+            .filter_map(|e| e.arguments.get(&parameter.name))
+        {
+            if !shown.contains(value) && parameter.allows_number(&value.to_string()) {
+                shown.push(value.clone());
+            }
+        }
+        shown
+    }
+
     /// The numbers of the request that are not used yet and that the schema allows.
     fn numbers(&self, parameter: &Parameter, partial: &Partial) -> Vec<Candidate> {
         let mut first = true;
         let mut found = Vec::new();
-        for (index, mention) in numbers(self.request).into_iter().enumerate() {
-            if partial.used.contains(&index) || !parameter.allows_number(&mention.json) {
+        for mention in numbers(self.request) {
+            if partial.used.contains(&mention.start) || !parameter.allows_number(&mention.json) {
                 continue;
             }
             if let Ok(value) = serde_json::from_str(&mention.json) {
                 let bonus = if std::mem::take(&mut first) { IN_ORDER } else { 0.0 };
                 found.push(Candidate {
                     value,
-                    number: Some(index),
+                    word: Some(mention.start),
                     bonus,
                 });
             }

@@ -6,101 +6,84 @@ use decanus_chat::ToolDefinition;
 use serde_json::Value;
 
 use super::lexicon::{features, stem};
-use super::words::{numbers, words};
+use super::names::{labels, mentioned};
+use super::parameter::stands_in;
+use super::words::{Word, numbers, words};
 
 /// A value that the request mentions by its own name is this much likelier, in nats.
-const MENTIONED: f64 = 4.0;
+pub const MENTIONED: f64 = 4.0;
 /// No amount of word counting says more than this.
 const LIMIT: f64 = 3.0;
 const SMOOTHING: f64 = 0.3;
 
-/// Evidence for each of some values of one parameter, in nats; the best need not be 0.
-pub fn evidence(tool: &ToolDefinition, name: &str, values: &[Value], request: &str) -> Vec<f64> {
-    let schema = tool
-        .parameters
-        .pointer(&format!("/properties/{}", name.replace('~', "~0").replace('/', "~1")));
-    let labels = labels(schema.unwrap_or(&Value::Null));
-    let learnt = learnt(tool, name, values, request);
-    let spoken: Vec<String> = words(request).into_iter().map(|w| w.text).collect();
-    let figures = numbers(request);
-    values
-        .iter()
-        .zip(learnt)
-        .map(|(value, learnt)| {
-            let text = plain(value);
-            let label = labels.get(&text).map(String::as_str);
-            let own = if value.is_number() { None } else { Some(text.as_str()) };
-            let by_name = [own, label]
-                .into_iter()
-                .flatten()
-                .map(|n| mentioned(n, &spoken))
-                .fold(0.0, f64::max);
-            let by_figure = value.is_number() && figures.iter().any(|f| f.json == text);
-            learnt + MENTIONED * by_name + if by_figure { MENTIONED / 2.0 } else { 0.0 }
-        })
-        .collect()
+/// What speaks for a value, and by which word.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Evidence {
+    /// In nats.
+    pub score: f64,
+    /// Where the word stands in the request that says the most for the value.
+    pub word: Option<usize>,
 }
 
-/// How much of a name the words contain, from 0 to 1. `temp_max` is wholly in "maximum temperature": short forms are
-/// beginnings of the words they stand for.
-fn mentioned(name: &str, spoken: &[String]) -> f64 {
-    let parts: Vec<String> = name
-        .split(|c: char| !c.is_alphanumeric())
-        .filter(|p| !p.is_empty())
-        .map(str::to_lowercase)
+/// Evidence for each of some values of one parameter; the best need not be 0. Words that `used` names by their place in
+/// the request have already spoken for another parameter.
+pub fn evidence(tool: &ToolDefinition, name: &str, values: &[Value], request: &str, used: &[usize]) -> Vec<Evidence> {
+    let schema = tool.parameters.get("properties").and_then(|p| p.get(name));
+    let labels = labels(name, schema.unwrap_or(&Value::Null));
+    let spoken: Vec<Word> = words(request)
+        .into_iter()
+        .filter(|w| !used.contains(&w.start))
         .collect();
-    if parts.is_empty() {
-        return 0.0;
+    let learnt = learnt(tool, name, values, request, &spoken);
+    let figures = numbers(request);
+    let mut found: Vec<(Evidence, bool)> = Vec::new();
+    for (value, learnt) in values.iter().zip(learnt) {
+        let text = plain(value);
+        let label = labels.get(&text).map(String::as_str);
+        let own = if value.is_number() { None } else { Some(text.as_str()) };
+        let named = [own, label].into_iter().flatten().map(|n| mentioned(n, &spoken));
+        let (share, at) = named.fold((0.0, None), |best, next| if next.0 > best.0 { next } else { best });
+        let figure = figures
+            .iter()
+            .find(|f| value.is_number() && f.json == text && !used.contains(&f.start));
+        let by_figure = if figure.is_some() { MENTIONED / 2.0 } else { 0.0 };
+        let wholly = share >= 1.0 || figure.is_some();
+        let named = Evidence {
+            score: MENTIONED * share + by_figure,
+            word: at.or(figure.map(|f| f.start)),
+        };
+        let both = Evidence {
+            score: named.score + learnt.score,
+            word: named.word.or(learnt.word),
+        };
+        found.push((if wholly { named } else { both }, wholly));
     }
-    let found = parts.iter().filter(|part| {
-        let root = stem(part);
-        spoken.iter().any(|word| {
-            word == *part || stem(word) == root || (part.chars().count() >= 3 && word.starts_with(root.as_str()))
-        })
-    });
-    #[allow(clippy::cast_precision_loss)]
-    let share = found.count() as f64 / parts.len() as f64;
-    share
-}
-
-/// Names of values that the schema gives: `oneOf` with `const` and `title`, or a description such as
-/// `1 = January, 2 = February`.
-fn labels(schema: &Value) -> HashMap<String, String> {
-    let mut labels = HashMap::new();
-    for list in ["oneOf", "anyOf"] {
-        for entry in schema.get(list).and_then(Value::as_array).into_iter().flatten() {
-            let title = entry
-                .get("title")
-                .or_else(|| entry.get("description"))
-                .and_then(Value::as_str);
-            if let (Some(value), Some(title)) = (entry.get("const"), title) {
-                labels.insert(plain(value), title.to_owned());
+    // Where a value is called by its name, guessing from examples has no say.
+    if found.iter().any(|f| f.1) {
+        for ((evidence, wholly), _) in found.iter_mut().zip(values) {
+            if !*wholly {
+                *evidence = Evidence {
+                    score: evidence.score.min(MENTIONED / 2.0) - MENTIONED / 2.0,
+                    word: None,
+                };
             }
         }
     }
-    let description = schema.get("description").and_then(Value::as_str).unwrap_or_default();
-    for part in description.split([',', ';', '\n', '(', ')']) {
-        if let Some((value, label)) = part.split_once('=').or_else(|| part.split_once(": ")) {
-            let value = value.split_whitespace().next_back().unwrap_or_default();
-            labels
-                .entry(value.to_owned())
-                .or_insert_with(|| label.trim().to_owned());
-        }
-    }
-    labels
+    found.into_iter().map(|f| f.0).collect()
 }
 
 /// What the tool's examples teach: words that go with one value and not with others. Words are credited to values by a
 /// few rounds of expectation and maximisation, so that a word which another argument explains gets little credit.
-fn learnt(tool: &ToolDefinition, name: &str, values: &[Value], request: &str) -> Vec<f64> {
+fn learnt(tool: &ToolDefinition, name: &str, values: &[Value], request: &str, spoken: &[Word]) -> Vec<Evidence> {
     type Link = (String, String);
     let mut lessons: Vec<(HashSet<String>, Vec<String>)> = Vec::new();
     for example in &tool.examples {
-        let facts = example
+        // A value that is copied from the request needs no word to explain it.
+        let explained = example
             .arguments
             .iter()
-            .map(|(k, v)| format!("{k}={}", plain(v)))
-            .collect();
+            .filter(|(_, v)| !stands_in(&example.request, v));
+        let facts = explained.map(|(k, v)| format!("{k}={}", plain(v))).collect();
         lessons.push((features(&example.request), facts));
     }
     let mut links: HashMap<Link, f64> = HashMap::new();
@@ -129,25 +112,34 @@ fn learnt(tool: &ToolDefinition, name: &str, values: &[Value], request: &str) ->
         }
         links = next;
     }
-    let spoken = features(request);
+    let numbers: HashSet<usize> = numbers(request).into_iter().map(|m| m.start).collect();
     let facts: Vec<String> = values.iter().map(|v| format!("{name}={}", plain(v))).collect();
-    let mut scores = vec![0.0; values.len()];
-    for word in &spoken {
+    let mut found = vec![Evidence::default(); values.len()];
+    let mut most = vec![0.0; values.len()];
+    for word in spoken.iter().filter(|w| !numbers.contains(&w.start)) {
+        let root = stem(&word.text);
         let strength: Vec<f64> = facts
             .iter()
-            .map(|f| links.get(&(word.clone(), f.clone())).copied().unwrap_or(0.0))
+            .map(|f| links.get(&(root.clone(), f.clone())).copied().unwrap_or(0.0))
             .collect();
         let known: f64 = strength.iter().sum();
-        if known > 0.02 {
-            for (score, s) in scores.iter_mut().zip(&strength) {
-                #[allow(clippy::cast_precision_loss)]
-                let fair = (known / values.len() as f64).max(1e-6);
-                *score += ((s / fair + SMOOTHING) / (1.0 + SMOOTHING)).ln();
+        if known < 0.02 {
+            continue;
+        }
+        #[allow(clippy::cast_precision_loss)]
+        let fair = known / values.len() as f64;
+        for (i, s) in strength.iter().enumerate() {
+            let says = ((s / fair + SMOOTHING) / (1.0 + SMOOTHING)).ln();
+            found[i].score += says;
+            if says > most[i] {
+                most[i] = says;
+                found[i].word = Some(word.start);
             }
         }
     }
-    let best = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    scores.iter().map(|s| (s - best).max(-LIMIT)).collect()
+    let best = found.iter().map(|e| e.score).fold(f64::NEG_INFINITY, f64::max);
+    found.iter_mut().for_each(|e| e.score = (e.score - best).max(-LIMIT));
+    found
 }
 
 /// A value as plain text.

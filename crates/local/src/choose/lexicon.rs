@@ -8,19 +8,22 @@ use std::collections::{HashMap, HashSet};
 use decanus_chat::ToolDefinition;
 use serde_json::Value;
 
+use super::names::{all_names, is_part};
 use super::words::{numbers, words};
 
 /// Stands for every number, in digits or in words.
 const NUMBER: &str = "<number>";
 /// Stands for something in quotes.
 const QUOTE: &str = "<quote>";
+/// Stands for what is called by a name: a word with a capital that does not begin the sentence.
+const NAME: &str = "<name>";
 /// How much is added to every count: unseen is unlikely, not impossible.
 const SMOOTHING: f64 = 0.4;
 /// No amount of word counting says more than this many nats.
 const LIMIT: f64 = 4.0;
 
 /// A tool that shares no word with the request is this much less likely, in nats.
-const NOTHING_SHARED: f64 = 2.0;
+const NOTHING_SHARED: f64 = 4.0;
 
 /// Words that say nothing of what is wanted.
 const FILLERS: [&str; 82] = [
@@ -75,6 +78,7 @@ const TALK: [&str; 36] = [
 /// Word counts per tool, the last for "no tool".
 #[derive(Debug)]
 pub struct Lexicon {
+    classes: Vec<(String, Vec<String>)>,
     counts: Vec<HashMap<String, f64>>,
     totals: Vec<f64>,
     vocabulary: f64,
@@ -83,6 +87,21 @@ pub struct Lexicon {
 impl Lexicon {
     /// Counts the words of the tools' examples, names and descriptions.
     pub fn new(tools: &[ToolDefinition]) -> Self {
+        let classes: Vec<(String, Vec<String>)> = tools
+            .iter()
+            .flat_map(|tool| tool.properties())
+            .map(|(name, schema)| (format!("<{name}>"), all_names(name, schema)))
+            .filter(|(_, names)| !names.is_empty())
+            .collect();
+        let count = |texts: &[&str]| {
+            let mut counts = HashMap::new();
+            for text in texts {
+                for feature in classified(text, &classes) {
+                    *counts.entry(feature).or_insert(0.0) += 1.0;
+                }
+            }
+            counts
+        };
         let mut counts: Vec<HashMap<String, f64>> = Vec::new();
         for tool in tools {
             let mut texts: Vec<String> = tool
@@ -92,9 +111,9 @@ impl Lexicon {
                 .collect();
             texts.push(tool.name.replace(['_', '-', '.'], " "));
             texts.push(tool.description.clone());
-            counts.push(count(texts.iter().map(String::as_str)));
+            counts.push(count(&texts.iter().map(String::as_str).collect::<Vec<_>>()));
         }
-        counts.push(count(TALK));
+        counts.push(count(&TALK));
         let vocabulary: HashSet<&String> = counts.iter().flat_map(HashMap::keys).collect();
         #[allow(clippy::cast_precision_loss)]
         let vocabulary = vocabulary.len() as f64;
@@ -108,6 +127,7 @@ impl Lexicon {
         }
         let totals = counts.iter().map(|c| c.values().sum()).collect();
         Self {
+            classes,
             counts,
             totals,
             vocabulary,
@@ -116,7 +136,7 @@ impl Lexicon {
 
     /// For every tool, and at the end for "no tool": how well the words of the request fit, in nats, the best being 0.
     pub fn fit(&self, request: &str) -> Vec<f64> {
-        let features = features(request);
+        let features = classified(request, &self.classes);
         let mut scores: Vec<f64> = self
             .counts
             .iter()
@@ -146,16 +166,6 @@ impl Lexicon {
     }
 }
 
-fn count<'t>(texts: impl IntoIterator<Item = &'t str>) -> HashMap<String, f64> {
-    let mut counts = HashMap::new();
-    for text in texts {
-        for feature in features(text) {
-            *counts.entry(feature).or_insert(0.0) += 1.0;
-        }
-    }
-    counts
-}
-
 /// The example's request without the text that became an argument: which text is repeated says nothing about repeating.
 fn without_copies(request: &str, arguments: &serde_json::Map<String, Value>) -> String {
     let mut request = request.to_owned();
@@ -169,21 +179,88 @@ fn without_copies(request: &str, arguments: &serde_json::Map<String, Value>) -> 
     request
 }
 
-/// The distinct word stems of a text; numbers and quotations count as what they are, not as what they say.
+/// The distinct word stems of a text without fillers; numbers and quotations count as what they are, not as what they say.
 pub fn features(text: &str) -> HashSet<String> {
+    classified(text, &[])
+}
+
+/// The same, where a word that names a value of a parameter counts as "a value of that parameter": which month it is says
+/// nothing about which tool it is.
+fn classified(text: &str, classes: &[(String, Vec<String>)]) -> HashSet<String> {
     let mut features = HashSet::new();
     let starts: HashSet<usize> = numbers(text).into_iter().map(|m| m.start).collect();
     for word in words(text) {
         if starts.contains(&word.start) {
             features.insert(NUMBER.to_owned());
-        } else if !FILLERS.contains(&word.text.as_str()) {
-            features.insert(stem(&word.text));
+        } else if FILLERS.contains(&word.text.as_str()) {
+            continue;
+        } else {
+            let mut of_class = classes.iter().filter(|(_, names)| is_part(&word, names)).peekable();
+            if of_class.peek().is_none() {
+                features.insert(stem(&word.text));
+            }
+            features.extend(of_class.map(|(class, _)| class.clone()));
         }
     }
     if text.contains(['"', '“']) {
         features.insert(QUOTE.to_owned());
     }
     features
+}
+
+/// What tells whether an optional parameter is meant: all words, fillers too, and whether something is called by a name.
+fn circumstances(text: &str) -> HashSet<String> {
+    let mut features = HashSet::new();
+    let starts: HashSet<usize> = numbers(text).into_iter().map(|m| m.start).collect();
+    for (i, word) in words(text).iter().enumerate() {
+        let capital = text[word.start..].chars().next().is_some_and(char::is_uppercase);
+        if starts.contains(&word.start) {
+            features.insert(NUMBER.to_owned());
+        } else if capital && i > 0 && word.text.chars().count() > 1 {
+            features.insert(NAME.to_owned());
+        } else {
+            features.insert(stem(&word.text));
+        }
+    }
+    features
+}
+
+/// Whether a request means a parameter to be given, in nats: how much more it is like the examples that give it than like
+/// those that don't. None when the examples don't show both.
+pub fn presence(tool: &ToolDefinition, parameter: &str, request: &str) -> Option<f64> {
+    let split = tool
+        .examples
+        .iter()
+        .partition::<Vec<_>, _>(|e| e.arguments.contains_key(parameter));
+    let (with, without): (Vec<_>, Vec<_>) = split;
+    if with.is_empty() || without.is_empty() {
+        return None;
+    }
+    let count = |examples: &[&decanus_chat::Example]| -> HashMap<String, f64> {
+        let mut counts = HashMap::new();
+        for example in examples {
+            for feature in circumstances(&example.request) {
+                *counts.entry(feature).or_insert(0.0) += 1.0;
+            }
+        }
+        counts
+    };
+    let (yes, no) = (count(&with), count(&without));
+    #[allow(clippy::cast_precision_loss)]
+    let share = |counts: &HashMap<String, f64>, of: usize, feature: &String| {
+        (counts.get(feature).copied().unwrap_or(0.0) + SMOOTHING) / (of as f64 + 2.0 * SMOOTHING)
+    };
+    let said = circumstances(request);
+    let known = said.iter().filter(|f| yes.contains_key(*f) || no.contains_key(*f));
+    let mut odds: f64 = known
+        .map(|f| (share(&yes, with.len(), f) / share(&no, without.len(), f)).ln())
+        .sum();
+    // A name that all examples which give the parameter have, and the request has not, speaks against it.
+    let name = NAME.to_owned();
+    if !said.contains(&name) && (yes.contains_key(&name) || no.contains_key(&name)) {
+        odds += ((1.0 - share(&yes, with.len(), &name)) / (1.0 - share(&no, without.len(), &name))).ln();
+    }
+    Some(odds)
 }
 
 /// A word without the endings that its forms differ in. `times` and `time` stay apart.

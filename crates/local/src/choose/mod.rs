@@ -5,9 +5,12 @@
 //! of a prompt made of the tools' examples; what the model thinks of the names when asked nothing is subtracted. Then the
 //! arguments are put together from the values that the schema allows and the request suggests ([`arguments`]).
 
+pub mod analogy;
 pub mod arguments;
 pub mod evidence;
+pub mod feasible;
 pub mod lexicon;
+pub mod names;
 pub mod parameter;
 pub mod prompt;
 pub mod rank;
@@ -19,7 +22,7 @@ use decanus_base::digest::ValueHasher;
 use decanus_chat::ToolDefinition;
 use serde_json::{Map, Value, json};
 
-use crate::engine::session::Session;
+use crate::engine::session::{Session, Slot};
 use crate::template::ChatTemplate;
 use arguments::Search;
 use lexicon::Lexicon;
@@ -74,7 +77,7 @@ pub fn choose(
         });
     };
     let mut messages = prompt::arguments(tool);
-    messages.push(json!({"role": "user", "content": request}));
+    messages.push(json!({"role": "user", "content": session.protect(request)}));
     let start = format!("{{\"name\": {}, \"arguments\": {{", Value::String(tool.name.clone()));
     let prompt = template.render(&messages, &[])? + &start;
     let mut notes = Vec::new();
@@ -99,10 +102,9 @@ fn pick_tool(
     request: &str,
     allowed: Allowed,
 ) -> Result<(Option<usize>, Map<String, Value>), BackendError> {
-    let with_none = true;
     let names: Vec<&str> = tools.iter().map(|t| t.name.as_str()).chain([NONE]).collect();
     let continuations: Vec<String> = names.iter().map(|n| format!("{n}\", \"arguments\": {{")).collect();
-    let shown = prompt::choice(tools, with_none);
+    let shown = prompt::choice(tools);
     let render = |request: &str| -> Result<String, BackendError> {
         let mut messages = shown.clone();
         messages.push(json!({"role": "user", "content": request}));
@@ -116,7 +118,7 @@ fn pick_tool(
         None => {
             let mut mean = vec![0.0; names.len()];
             for nothing in NEUTRAL {
-                let scores = rank::rank(session, &render(nothing)?, &continuations)?;
+                let scores = rank::rank(session, Slot::Choice, &render(nothing)?, &continuations)?;
                 #[allow(clippy::cast_precision_loss)]
                 mean.iter_mut()
                     .zip(scores)
@@ -126,14 +128,19 @@ fn pick_tool(
             mean
         }
     };
-    let scores = rank::rank(session, &render(request)?, &continuations)?;
+    let scores = rank::rank(
+        session,
+        Slot::Choice,
+        &render(&session.protect(request))?,
+        &continuations,
+    )?;
     let words = Lexicon::new(tools).fit(request);
     let mut notes = Vec::new();
     let mut best: Option<(usize, f64)> = None;
     for (index, name) in names.iter().enumerate() {
         let is_none = index == tools.len();
         let mut total = scores[index] - neutral[index] + WORDS * words[index];
-        let feasible = tools.get(index).is_none_or(|t| parameter::is_feasible(t, request));
+        let feasible = tools.get(index).is_none_or(|t| feasible::is_feasible(t, request));
         if is_none {
             total += NO_TOOL;
         } else if !feasible {

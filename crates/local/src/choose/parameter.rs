@@ -86,8 +86,13 @@ pub fn parameters(tool: &ToolDefinition) -> Vec<Parameter> {
         .collect()
 }
 
-fn kind(schema: &Value) -> Kind {
+/// What a schema allows.
+pub fn kind(schema: &Value) -> Kind {
     if let Some(values) = schema.get("enum").and_then(Value::as_array).filter(|v| !v.is_empty()) {
+        return Kind::Finite(values.clone());
+    }
+    // Typical values of a text that could be anything: a model this small does best with one of them.
+    if let Some(values) = schema.get("examples").and_then(Value::as_array).filter(|v| v.len() > 1) {
         return Kind::Finite(values.clone());
     }
     if let Some(value) = schema.get("const") {
@@ -167,7 +172,8 @@ fn source(values: &[(&str, &Value)]) -> Source {
     }
 }
 
-fn stands_in(request: &str, value: &Value) -> bool {
+/// Whether a request contains a value.
+pub fn stands_in(request: &str, value: &Value) -> bool {
     match value {
         Value::Number(n) => numbers(request).iter().any(|m| same_number(&m.json, &n.to_string())),
         other => request.to_lowercase().contains(&plain(other).to_lowercase()),
@@ -180,17 +186,28 @@ pub fn same_number(a: &str, b: &str) -> bool {
 }
 
 impl Parameter {
+    /// Whether its values are numbers that are always copied from the request.
+    pub fn is_copied_number(&self) -> bool {
+        let numeric = match &self.kind {
+            Kind::Number { .. } => true,
+            Kind::Finite(values) => values.iter().all(Value::is_number),
+            _ => false,
+        };
+        numeric && self.source == Source::Copied
+    }
+
     /// Whether a number, given as JSON, is allowed.
     pub fn allows_number(&self, json: &str) -> bool {
-        let Kind::Number {
-            integer,
-            minimum,
-            maximum,
-        } = &self.kind
-        else {
-            return false;
-        };
         let Ok(number) = json.parse::<f64>() else { return false };
+        let (integer, minimum, maximum) = match &self.kind {
+            Kind::Number {
+                integer,
+                minimum,
+                maximum,
+            } => (integer, minimum, maximum),
+            Kind::Finite(values) => return values.iter().any(|v| same_number(&v.to_string(), json)),
+            _ => return false,
+        };
         let multiple = self
             .schema
             .get("multipleOf")
@@ -201,14 +218,4 @@ impl Parameter {
             && maximum.is_none_or(|m| number <= m)
             && multiple.is_none_or(|m| ((number / m).round() * m - number).abs() < 1e-9)
     }
-}
-
-/// Whether a tool can be called at all with what the request says: every number that it must be given and that is always
-/// copied has to be there.
-pub fn is_feasible(tool: &ToolDefinition, request: &str) -> bool {
-    let needed = parameters(tool)
-        .iter()
-        .filter(|p| p.required && p.source == Source::Copied && matches!(p.kind, Kind::Number { .. }))
-        .count();
-    needed <= numbers(request).len()
 }

@@ -23,14 +23,12 @@ pub const NEUTRAL: [&str; 3] = ["N/A", "", "[request]"];
 const PAIRS: usize = 4;
 
 /// The messages of a choice between tools, in the form of a chat template, up to the request.
-pub fn choice(tools: &[ToolDefinition], with_none: bool) -> Vec<Value> {
+pub fn choice(tools: &[ToolDefinition]) -> Vec<Value> {
     let mut system = String::from("Answer with the JSON of the function that the request needs.\n");
     for tool in tools {
         system.push_str(&format!("{}: {}\n", tool.name, first_sentence(&tool.description)));
     }
-    if with_none {
-        system.push_str(&format!("{NONE}: Anything else.\n"));
-    }
+    system.push_str(&format!("{NONE}: Anything else.\n"));
     let mut messages = vec![json!({"role": "system", "content": system.trim_end()})];
     for round in 0..PAIRS {
         for tool in tools {
@@ -38,7 +36,7 @@ pub fn choice(tools: &[ToolDefinition], with_none: bool) -> Vec<Value> {
                 pair(&mut messages, &example.request, &call(&tool.name, &example.arguments));
             }
         }
-        if with_none && let Some(request) = NONE_EXAMPLES.get(round) {
+        if let Some(request) = NONE_EXAMPLES.get(round) {
             pair(&mut messages, request, &call(NONE, &Map::new()));
         }
     }

@@ -10,18 +10,18 @@ use crate::engine::session::{Session, Slot};
 ///
 /// # Errors
 /// Those of computing.
-pub fn rank(session: &mut Session<'_>, prompt: &str, texts: &[String]) -> Result<Vec<f64>, BackendError> {
+pub fn rank(session: &mut Session<'_>, slot: Slot, prompt: &str, texts: &[String]) -> Result<Vec<f64>, BackendError> {
     let whole: Vec<Vec<LlamaToken>> = texts
         .iter()
-        .map(|t| session.tokenize(&format!("{prompt}{t}"), true))
+        .map(|t| session.tokenize_prompt(&format!("{prompt}{t}")))
         .collect();
-    let alone = session.tokenize(prompt, true);
+    let alone = session.tokenize_prompt(prompt);
     let shared = whole
         .iter()
         .map(|tokens| tokens.iter().zip(&alone).take_while(|(a, b)| a == b).count())
         .min()
         .unwrap_or(alone.len());
-    session.prefill(Slot::Choice, &alone[..shared], 0)?;
+    session.prefill(slot, &alone[..shared], 0)?;
     let continuations: Vec<Vec<LlamaToken>> = whole.iter().map(|tokens| tokens[shared..].to_vec()).collect();
     Ok(session
         .score(&continuations)?

@@ -11,8 +11,8 @@ use crate::native::grammar::{Grammar, Strings};
 /// More tokens than this are not spent on one value.
 const LONGEST: usize = 96;
 
-/// The value that the model writes after `prompt`, which ends before the value's first character; none when it does not
-/// come to an end.
+/// The value that the model writes after `prompt`, which ends with the colon before the value; none when it does not come
+/// to an end.
 ///
 /// # Errors
 /// Those of computing.
@@ -20,29 +20,30 @@ pub fn write(session: &mut Session<'_>, prompt: &str, schema: &Value) -> Result<
     let mut grammar = Grammar::new(schema, Strings::Tight);
     let value = grammar.schema(schema);
     // What follows a value is part of the grammar, because a number ends only there.
-    let text = grammar.finish(&format!("{value} [,}}]"));
+    let text = grammar.finish(&format!("\" \" {value} [,}}]"));
     let sampler = LlamaSampler::grammar(session.model(), &text, "root")
         .map_err(|e| BackendError::Internal(format!("the grammar of {schema} can't be used: {e}")))?;
     let mut picker = Picker::new(&Sampling::default());
     picker.constrain(Some(sampler));
-    // A blank before the value belongs to the value's first token for most models; the grammar has none there.
-    let tokens = session.tokenize(prompt, true);
-    session.prefill(Slot::Choice, &tokens, LONGEST)?;
+    let tokens = session.tokenize_prompt(prompt);
+    session.prefill(Slot::Arguments, &tokens, LONGEST)?;
     let mut bytes: Vec<u8> = Vec::new();
     for _ in 0..LONGEST {
         session.check()?;
-        let token = picker.pick(session.logits());
+        let Some(token) = picker.pick(session.logits()) else {
+            break;
+        };
         if session.model().vocab().is_eog(token) {
             break;
         }
         bytes.extend(session.piece(token));
         if let Ok(text) = std::str::from_utf8(&bytes)
             && let Some(value) = text.strip_suffix([',', '}'])
-            && let Ok(value) = serde_json::from_str(value)
+            && let Ok(value) = serde_json::from_str(value.trim_start())
         {
             return Ok(Some(value));
         }
-        session.advance(Slot::Choice, token)?;
+        session.advance(Slot::Arguments, token)?;
     }
     Ok(None)
 }

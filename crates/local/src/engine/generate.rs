@@ -3,6 +3,8 @@
 use decanus_backend::{BackendError, FinishReason};
 use llama_cpp_2::sampling::LlamaSampler;
 use llama_cpp_2::token::LlamaToken;
+use llama_cpp_2::token::data::LlamaTokenData;
+use llama_cpp_2::token::data_array::LlamaTokenDataArray;
 
 use super::session::{Session, Slot};
 
@@ -23,6 +25,8 @@ pub struct Sampling {
     pub max_tokens: usize,
     /// Texts that end the answer and are not part of it.
     pub stop: Vec<String>,
+    /// Control tokens that are shown as text, because they open a tool call.
+    pub show: Vec<String>,
 }
 
 impl Default for Sampling {
@@ -35,6 +39,7 @@ impl Default for Sampling {
             seed: 0,
             max_tokens: 512,
             stop: Vec::new(),
+            show: Vec::new(),
         }
     }
 }
@@ -76,48 +81,39 @@ impl Picker {
         self.grammar = grammar;
     }
 
-    /// The next token after what was evaluated last.
-    pub fn pick(&mut self, logits: &[f32]) -> LlamaToken {
-        use llama_cpp_2::token::data::LlamaTokenData;
-        use llama_cpp_2::token::data_array::LlamaTokenDataArray;
+    /// The next token after what was evaluated last; none when the grammar allows no further one.
+    pub fn pick(&mut self, logits: &[f32]) -> Option<LlamaToken> {
         let best = argmax(logits);
-        if self.sampler.is_none() && self.grammar.is_none() {
-            return best;
-        }
-        let data = |only: Option<LlamaToken>| {
+        let whole = || {
             let all = (0_i32..)
                 .zip(logits)
                 .map(|(i, l)| LlamaTokenData::new(LlamaToken(i), *l, 0.0));
-            match only {
-                Some(token) => LlamaTokenDataArray::from_iter(all.filter(|d| d.id() == token), false),
-                None => LlamaTokenDataArray::from_iter(all, false),
-            }
+            LlamaTokenDataArray::from_iter(all, false)
         };
         let token = match (&mut self.sampler, &mut self.grammar) {
+            (None, None) => return Some(best),
+            // Asking the grammar about one token is far cheaper than about the whole vocabulary.
             (None, Some(grammar)) => {
-                // Asking the grammar about one token is far cheaper than about the whole vocabulary.
-                let mut one = data(Some(best));
-                one.apply_sampler(grammar);
-                if one.data.first().is_some_and(|d| d.logit().is_finite()) {
-                    best
-                } else {
-                    let mut all = data(None);
-                    all.apply_sampler(grammar);
-                    all.data
-                        .iter()
-                        .max_by(|a, b| a.logit().total_cmp(&b.logit()))
-                        .map_or(best, |d| d.id())
+                if allows(grammar, best) {
+                    grammar.accept(best);
+                    return Some(best);
                 }
+                let mut all = whole();
+                all.apply_sampler(grammar);
+                let best = all.data.iter().max_by(|a, b| a.logit().total_cmp(&b.logit()))?;
+                best.logit().is_finite().then(|| best.id())?
             }
             (Some(sampler), grammar) => {
-                let mut all = data(None);
+                let mut all = whole();
                 if let Some(grammar) = grammar {
                     all.apply_sampler(grammar);
+                    if !all.data.iter().any(|d| d.logit().is_finite()) {
+                        return None;
+                    }
                 }
                 all.apply_sampler(sampler);
-                all.selected_token().unwrap_or(best)
+                all.selected_token()?
             }
-            (None, None) => best,
         };
         if let Some(grammar) = &mut self.grammar {
             grammar.accept(token);
@@ -125,8 +121,14 @@ impl Picker {
         if let Some(sampler) = &mut self.sampler {
             sampler.accept(token);
         }
-        token
+        Some(token)
     }
+}
+
+fn allows(grammar: &mut LlamaSampler, token: LlamaToken) -> bool {
+    let mut one = LlamaTokenDataArray::new(vec![LlamaTokenData::new(token, 1.0, 0.0)], false);
+    one.apply_sampler(grammar);
+    one.data.first().is_some_and(|d| d.logit().is_finite())
 }
 
 /// The likeliest token.
@@ -159,7 +161,7 @@ pub fn generate(
     slot: Slot,
     sampling: &Sampling,
     picker: &mut Picker,
-    mut emit: impl FnMut(&str, &mut Picker) -> Result<bool, BackendError>,
+    mut emit: impl FnMut(&Session<'_>, &str, &mut Picker) -> Result<bool, BackendError>,
 ) -> Result<Generated, BackendError> {
     let mut text = TextBuffer::new(&sampling.stop);
     let mut tokens = 0;
@@ -168,14 +170,20 @@ pub fn generate(
             break FinishReason::Length;
         }
         session.check()?;
-        let token = picker.pick(session.logits());
+        let Some(token) = picker.pick(session.logits()) else {
+            break FinishReason::Stop;
+        };
         tokens += 1;
-        if session.model().vocab().is_eog(token) {
+        let shown = sampling.show.iter().find(|s| session.is_named(token, s));
+        if shown.is_none() && session.model().vocab().is_eog(token) {
             break FinishReason::Stop;
         }
-        let stopped = text.push(&session.piece(token));
+        let stopped = match shown {
+            Some(name) => text.push(name.as_bytes()),
+            None => text.push(&session.piece(token)),
+        };
         let ready = text.take(stopped);
-        if (!ready.is_empty() && !emit(&ready, picker)?) || stopped {
+        if (!ready.is_empty() && !emit(session, &ready, picker)?) || stopped {
             return Ok(Generated {
                 tokens,
                 finish: FinishReason::Stop,
@@ -187,7 +195,7 @@ pub fn generate(
     };
     let rest = text.take(true);
     if !rest.is_empty() {
-        emit(&rest, picker)?;
+        emit(session, &rest, picker)?;
     }
     Ok(Generated { tokens, finish })
 }

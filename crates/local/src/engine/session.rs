@@ -14,6 +14,7 @@ use llama_cpp_2::token::LlamaToken;
 
 use super::abort::{Abort, install};
 use super::threads::Observation;
+use crate::template::{CHATML, ChatTemplate};
 
 /// A prefix that is kept in the KV cache between requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,11 +23,13 @@ pub enum Slot {
     Chat = 0,
     /// The prompt by which a small model chooses a tool.
     Choice = 1,
+    /// The prompt by which it finds the arguments.
+    Arguments = 2,
 }
 
-const SLOTS: usize = 2;
+const SLOTS: usize = 3;
 /// Continuations that are scored side by side, each a sequence of its own.
-const BRANCHES: usize = 30;
+const BRANCHES: usize = 29;
 /// Tokens of continuations per decode: each has its row of logits.
 const BRANCH_TOKENS: usize = 192;
 const BATCH: usize = 2048;
@@ -41,6 +44,19 @@ pub struct ContextOptions {
     /// The most tokens that a conversation may have; `None` is the model's own, but not more than 8192.
     pub context: Option<u32>,
 }
+
+/// Tokens that went through the model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Computed.
+    pub computed: u64,
+    /// Found in the cache by the first evaluation.
+    pub reused: u64,
+    evaluations: u64,
+}
+
+/// Breaks up what only looks like a control token. It is of a private area and stands in no text.
+const BREAK: char = '\u{e000}';
 
 /// The model, its context and the state of its cache.
 pub struct Session<'m> {
@@ -57,6 +73,9 @@ pub struct Session<'m> {
     cached: [Vec<LlamaToken>; SLOTS],
     base: Vec<f32>,
     base_slot: Slot,
+    template: Option<Arc<ChatTemplate>>,
+    controls: Vec<String>,
+    count: Count,
     /// Calibrations of tool lists, by the digest of their prompt.
     pub calibrations: HashMap<String, Vec<f64>>,
 }
@@ -82,6 +101,9 @@ impl<'m> Session<'m> {
             cached: Default::default(),
             base: Vec::new(),
             base_slot: Slot::Chat,
+            template: None,
+            controls: Vec::new(),
+            count: Count::default(),
             calibrations: HashMap::new(),
         }
     }
@@ -118,14 +140,96 @@ impl<'m> Session<'m> {
         }
     }
 
-    /// The tokens of a text. `special` reads the names of control tokens as such.
-    pub fn tokenize(&self, text: &str, special: bool) -> Vec<LlamaToken> {
-        self.model.vocab().tokenize(text.as_bytes(), false, special)
+    /// The model's chat template; ChatML for a model without one.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn template(&mut self) -> Result<Arc<ChatTemplate>, BackendError> {
+        if let Some(template) = &self.template {
+            return Ok(template.clone());
+        }
+        let vocab = self.model.vocab();
+        let text = |token: LlamaToken| {
+            if token.0 < 0 {
+                String::new()
+            } else {
+                vocab
+                    .text(token)
+                    .map(|t| t.to_string_lossy().into())
+                    .unwrap_or_default()
+            }
+        };
+        let source = self.model.meta_val_str("tokenizer.chat_template");
+        let source = source
+            .as_deref()
+            .ok()
+            .filter(|s| !s.trim().is_empty())
+            .unwrap_or(CHATML);
+        let template = Arc::new(ChatTemplate::new(source, &text(vocab.bos()), &text(vocab.eos()))?);
+        self.controls = (0..vocab.n_tokens())
+            .map(LlamaToken)
+            .filter(|t| vocab.is_control(*t))
+            .map(text)
+            .filter(|t| t.chars().count() > 1)
+            .collect();
+        self.template = Some(template.clone());
+        Ok(template)
+    }
+
+    /// The text with the names of control tokens broken up, so that a template that contains it renders to tokens in which
+    /// they are what they are in the text: letters.
+    pub fn protect(&self, text: &str) -> String {
+        let mut text = text.replace(BREAK, "");
+        for control in &self.controls {
+            if text.contains(control.as_str()) {
+                let mut broken = control.clone();
+                broken.insert(control.chars().next().map_or(0, char::len_utf8), BREAK);
+                text = text.replace(control.as_str(), &broken);
+            }
+        }
+        text
+    }
+
+    /// The tokens of a rendered template. The names of control tokens are read as such, unless they are
+    /// [protected](Session::protect).
+    pub fn tokenize(&self, text: &str) -> Vec<LlamaToken> {
+        let vocab = self.model.vocab();
+        text.split(BREAK)
+            .flat_map(|part| vocab.tokenize(part.as_bytes(), false, true))
+            .collect()
+    }
+
+    /// The tokens of a whole prompt: a first token that the model wants and its template does not write is added.
+    pub fn tokenize_prompt(&self, text: &str) -> Vec<LlamaToken> {
+        let mut tokens = self.tokenize(text);
+        let vocab = self.model.vocab();
+        if vocab.should_add_bos() && tokens.first() != Some(&vocab.bos()) {
+            tokens.insert(0, vocab.bos());
+        }
+        tokens
+    }
+
+    /// Begins to count anew.
+    pub fn start_count(&mut self) {
+        self.count = Count::default();
+    }
+
+    /// What went through the model since [`Session::start_count`].
+    pub fn count(&self) -> Count {
+        self.count
     }
 
     /// The bytes of a token; control tokens have none.
     pub fn piece(&self, token: LlamaToken) -> Vec<u8> {
         self.model.vocab().token_to_piece(token, false, None)
+    }
+
+    /// Whether a token is the control token of this name.
+    pub fn is_named(&self, token: LlamaToken, name: &str) -> bool {
+        self.model
+            .vocab()
+            .text(token)
+            .is_some_and(|t| t.to_bytes() == name.as_bytes())
     }
 
     /// An error when the request was cancelled.
@@ -165,6 +269,11 @@ impl<'m> Session<'m> {
             keep = 0;
         }
         self.base_slot = slot;
+        if self.count.evaluations == 0 {
+            self.count.reused = keep as u64;
+        }
+        self.count.evaluations += 1;
+        self.count.computed += (tokens.len() - keep) as u64;
         self.advance_from(slot, keep, tokens)?;
         Ok(keep)
     }
@@ -284,6 +393,7 @@ impl<'m> Session<'m> {
                 .add(node.token, number(start + node.depth)?, &sequences, true)
                 .map_err(failed)?;
         }
+        self.count.computed += tree.nodes.len() as u64;
         self.decode(&mut batch)?;
         let context = self.context.as_mut().ok_or_else(gone)?;
         let mut rows: HashMap<usize, LogSoftmax<'_>> = HashMap::new();

@@ -63,6 +63,14 @@ object ::= "{" (string ": " any (", " string ": " any)*)? "}"
         self.visit(schema, 0)
     }
 
+    /// Adds the rules of a schema whose references (`#/…`) are looked up in itself.
+    pub fn within(&mut self, schema: &'s Value) -> String {
+        let outer = std::mem::replace(&mut self.document, schema);
+        let name = self.visit(schema, 0);
+        self.document = outer;
+        name
+    }
+
     /// Adds a rule.
     pub fn rule(&mut self, body: &str) -> String {
         self.count += 1;

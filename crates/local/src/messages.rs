@@ -1,0 +1,151 @@
+//! The conversation in the form that chat templates expect.
+
+use decanus_base::digest::sha256_hex;
+use decanus_chat::{Arguments, FunctionCall, FunctionCallOutput, Message, Role};
+use serde_json::{Value, json};
+
+/// What becomes of calls and their outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Calls {
+    /// They have a place of their own in the template.
+    Native,
+    /// They are told in words.
+    InWords,
+    /// They are left out: what came of them stands in the answers.
+    LeftOut,
+}
+
+/// Converts messages. `protect` is applied to every text.
+pub fn convert(messages: &[Message], calls: Calls, protect: impl Fn(&str) -> String) -> Vec<Value> {
+    let mut out: Vec<Value> = Vec::new();
+    for message in messages {
+        match message.role {
+            Role::System | Role::User | Role::Assistant => {
+                push(&mut out, message.role.as_str(), &protect(&message.content));
+            }
+            Role::FunctionCall => {
+                if let Ok(call) = FunctionCall::from_message(message) {
+                    push_call(&mut out, &call, calls, &protect);
+                }
+            }
+            Role::FunctionCallOutput => {
+                if let Ok(output) = FunctionCallOutput::from_message(message) {
+                    push_output(&mut out, &output, calls, &protect);
+                }
+            }
+            _ => {}
+        }
+    }
+    out
+}
+
+/// Two messages of the same role become one: many templates insist on turns.
+fn push(out: &mut Vec<Value>, role: &str, content: &str) {
+    if let Some(last) = out.last_mut()
+        && last["role"] == role
+        && last.get("tool_calls").is_none()
+        && let Some(before) = last["content"].as_str()
+    {
+        last["content"] = format!("{before}\n\n{content}").into();
+        return;
+    }
+    out.push(json!({"role": role, "content": content}));
+}
+
+fn push_call(out: &mut Vec<Value>, call: &FunctionCall, calls: Calls, protect: &impl Fn(&str) -> String) {
+    let arguments = match &call.arguments {
+        Arguments::Object(map) => protected(&Value::Object(map.clone()), protect),
+        Arguments::Invalid(text) => json!(protect(text)),
+    };
+    match calls {
+        Calls::LeftOut => {}
+        Calls::InWords => {
+            push(
+                out,
+                "assistant",
+                &crate::template::one_line(&json!({"name": call.name, "arguments": arguments})),
+            );
+        }
+        Calls::Native => {
+            let entry = json!({"id": id(&call.id), "type": "function",
+                "function": {"name": call.name, "arguments": arguments}});
+            if let Some(list) = out
+                .last_mut()
+                .filter(|last| last["role"] == "assistant")
+                .and_then(|last| last.as_object_mut())
+                .map(|last| last.entry("tool_calls").or_insert_with(|| json!([])))
+                .and_then(Value::as_array_mut)
+            {
+                list.push(entry);
+            } else {
+                out.push(json!({"role": "assistant", "content": "", "tool_calls": [entry]}));
+            }
+        }
+    }
+}
+
+fn push_output(out: &mut Vec<Value>, output: &FunctionCallOutput, calls: Calls, protect: &impl Fn(&str) -> String) {
+    let content = protect(&output.content);
+    match calls {
+        Calls::LeftOut => {}
+        Calls::InWords => {
+            let what = if output.error.is_some() { "failed" } else { "returned" };
+            push(out, "user", &format!("The tool {} {what}: {content}", output.name));
+        }
+        Calls::Native => out.push(json!({"role": "tool", "name": output.name, "content": content,
+            "tool_call_id": id(&output.id)})),
+    }
+}
+
+/// Mistral's templates refuse ids of any other form than nine letters and digits.
+fn id(id: &str) -> String {
+    sha256_hex(id.as_bytes()).chars().take(9).collect()
+}
+
+fn protected(value: &Value, protect: &impl Fn(&str) -> String) -> Value {
+    match value {
+        Value::String(text) => protect(text).into(),
+        Value::Array(items) => items.iter().map(|i| protected(i, protect)).collect(),
+        Value::Object(map) => map.iter().map(|(k, v)| (k.clone(), protected(v, protect))).collect(),
+        other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_of_one_answer_are_one_message() {
+        let call = |id: &str| FunctionCall {
+            id: id.into(),
+            name: "f".into(),
+            arguments: Arguments::from_text("{}"),
+        };
+        let output = FunctionCallOutput {
+            id: "a".into(),
+            name: "f".into(),
+            content: "1".into(),
+            ..Default::default()
+        };
+        let messages = [
+            Message::system("s"),
+            Message::user("u"),
+            Message::user("v"),
+            call("a").to_message(),
+            call("b").to_message(),
+            output.to_message(),
+        ];
+        let native = convert(&messages, Calls::Native, str::to_owned);
+        let roles: Vec<&str> = native.iter().filter_map(|m| m["role"].as_str()).collect();
+        assert_eq!(roles, ["system", "user", "assistant", "tool"]);
+        assert_eq!(native[1]["content"], "u\n\nv");
+        assert_eq!(native[2]["tool_calls"].as_array().unwrap().len(), 2);
+        assert_eq!(native[3]["tool_call_id"], native[2]["tool_calls"][0]["id"]);
+        assert_eq!(convert(&messages, Calls::LeftOut, str::to_owned).len(), 2);
+        assert_eq!(
+            convert(&messages, Calls::InWords, str::to_owned)[3]["content"],
+            "The tool f returned: 1"
+        );
+    }
+}
