@@ -1,4 +1,6 @@
-//! What the loop costs over the bare HTTP exchange: the same bodies, sent to the same server, in the same process.
+//! What the loop costs over the same exchange by plain reqwest: the same bodies, sent to the same server, in the same
+//! process. The floor does what nobody can do without: it writes the request as JSON, sends it and reads the JSON of the
+//! answer; of a stream, that of every event.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -6,15 +8,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use decanus::agent::{Agent, Request};
 use decanus::backend::{BackendRegistry, Profile};
 use decanus::builtin::Builtins;
 use decanus::chat::{ChatFile, MemoryTranscript, Message, Meta, StoreError, Transcript, Version};
 use decanus::tool::{Run, ToolRegistry, ToolSource};
 use decanus_testkit::{Reply, ScriptedServer};
-use reqwest::Client;
-use serde_json::{Map, json};
+use reqwest::{Client, Response};
+use serde_json::{Map, Value, json};
 
 use crate::table::{Measure, Row, Target, median};
 use crate::{Failed, Options};
@@ -95,7 +96,7 @@ async fn one(case: Case, rounds: usize, folder: &Path) -> Result<(Duration, Dura
 
     // The first round tells what the floor has to send and to write.
     ask(&mut agent, case, &mut store, folder).await?;
-    let bodies: Vec<Bytes> = server.requests().into_iter().map(|r| r.body.into()).collect();
+    let bodies: Vec<Value> = server.requests().iter().map(|r| r.json()).collect();
     let sizes = if case.chat { store.sizes.clone() } else { Vec::new() };
     let client = Client::builder()
         .no_proxy()
@@ -103,6 +104,7 @@ async fn one(case: Case, rounds: usize, folder: &Path) -> Result<(Duration, Dura
         .tls_certs_only([])
         .build()?;
     let mut floor = Floor {
+        stream: case.stream,
         client,
         url,
         bodies,
@@ -197,9 +199,10 @@ impl Transcript for Store {
 
 /// The least that has to be done: the bodies are sent, the answers read, the bytes written and synced.
 struct Floor {
+    stream: bool,
     client: Client,
     url: String,
-    bodies: Vec<Bytes>,
+    bodies: Vec<Value>,
     writes: Vec<Vec<u8>>,
     file: File,
 }
@@ -212,19 +215,40 @@ impl Floor {
             for bytes in writes.by_ref().take(if n == 0 { 1 } else { 2 }) {
                 write(&mut self.file, bytes)?;
             }
-            let request = self
+            let response = self
                 .client
                 .post(&self.url)
-                .header("content-type", "application/json")
-                .body(body.clone());
-            let mut response = request.send().await?.error_for_status()?;
-            while response.chunk().await?.is_some() {}
+                .json(body)
+                .send()
+                .await?
+                .error_for_status()?;
+            if self.stream {
+                events(response).await?;
+            } else {
+                response.json::<Value>().await?;
+            }
         }
         for bytes in writes {
             write(&mut self.file, bytes)?;
         }
         Ok(())
     }
+}
+
+/// Reads a stream of server-sent events, as simply as can be.
+async fn events(mut response: Response) -> Result<(), Failed> {
+    let mut buffer = Vec::new();
+    while let Some(chunk) = response.chunk().await? {
+        buffer.extend_from_slice(&chunk);
+        while let Some(end) = buffer.windows(2).position(|w| w == b"\n\n") {
+            let data = buffer[..end].strip_prefix(b"data: ").unwrap_or_default();
+            if data != b"[DONE]" {
+                serde_json::from_slice::<Value>(data)?;
+            }
+            buffer.drain(..end + 2);
+        }
+    }
+    Ok(())
 }
 
 fn write(file: &mut File, bytes: &[u8]) -> std::io::Result<()> {
