@@ -21,7 +21,7 @@ fmt:
 
 # Measure, against the references, and print one table
 bench:
-    python3 bench/run.py
+    bench/run
 
 # Ask a live llama.cpp server (installs xllamacpp into a virtual environment)
 live-llama:

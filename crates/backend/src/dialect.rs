@@ -5,6 +5,7 @@
 //! turn never changes the bytes before it, and prompt caches hit.
 
 use decanus_base::Secret;
+use decanus_chat::ToolDefinition;
 use serde_json::{Map, Value};
 
 use crate::conversation::{Delta, View};
@@ -96,11 +97,17 @@ pub trait Dialect: Send + Sync + 'static {
         64
     }
 
-    /// Writes everything before the first turn.
+    /// Writes everything before the first turn. It is kept as long as the tools on offer are the same.
     ///
     /// # Errors
     /// [`Fault::Config`].
-    fn head(&self, request: &Request<'_>, out: &mut Vec<u8>) -> Result<(), Fault>;
+    fn head(
+        &self,
+        profile: &Profile,
+        tools: &[ToolDefinition],
+        names: &ToolNames,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Fault>;
 
     /// Writes one turn; `first` is whether no other turn is before it.
     fn turn(&self, turn: &Turn, names: &ToolNames, first: bool, out: &mut Vec<u8>);

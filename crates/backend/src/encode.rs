@@ -15,11 +15,11 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// The whole body of a request.
+    /// The whole body of a request that begins with `head`.
     ///
     /// # Errors
     /// [`Fault::Config`]: a message that can't be read, a parameter that can't be sent.
-    pub fn body(&mut self, dialect: &dyn Dialect, request: &Request<'_>) -> Result<Vec<u8>, Fault> {
+    pub fn body(&mut self, dialect: &dyn Dialect, head: &[u8], request: &Request<'_>) -> Result<Vec<u8>, Fault> {
         let messages = request.view.messages;
         if !messages.starts_with(&self.seen) {
             *self = Self::default();
@@ -49,8 +49,8 @@ impl Encoder {
             }
             at += group.messages;
         }
-        let mut body = Vec::with_capacity(self.turns.len() + open.len() + 4096);
-        dialect.head(request, &mut body)?;
+        let mut body = Vec::with_capacity(head.len() + self.turns.len() + open.len() + 1024);
+        body.extend_from_slice(head);
         body.extend_from_slice(&self.turns);
         body.extend_from_slice(&open);
         dialect.tail(request, &mut body)?;

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use decanus_base::units::show_duration;
@@ -50,7 +51,7 @@ pub(crate) struct Exchange<'a> {
     profile: &'a Profile,
     target: &'a Target,
     request: RequestBuilder,
-    names: ToolNames,
+    names: Arc<ToolNames>,
     cx: &'a CallCx,
     backoff: Backoff,
     deadline: Instant,
@@ -72,7 +73,7 @@ impl<'a> Exchange<'a> {
         profile: &'a Profile,
         target: &'a Target,
         request: RequestBuilder,
-        names: ToolNames,
+        names: Arc<ToolNames>,
         cx: &'a CallCx,
         backoff: Backoff,
     ) -> Self {

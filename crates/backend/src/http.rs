@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use decanus_chat::ToolDefinition;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use reqwest::Url;
@@ -63,7 +64,14 @@ impl<D: Dialect> Backend for HttpBackend<D> {
             headers,
             redactor: Redactor::new(&profile),
         };
+        let missing_key = if profile.key.is_none() && profile.headers.is_empty() {
+            self.dialect.missing_key(&profile.url)
+        } else {
+            None
+        };
         Ok(Box::new(HttpConversation {
+            missing_key,
+            offer: None,
             dialect: self.dialect.clone(),
             clients: self.clients.clone(),
             backoff: self.backoff,
@@ -120,33 +128,58 @@ struct HttpConversation<D> {
     encoder: Encoder,
     profile: Arc<Profile>,
     target: Target,
+    /// What to say before a request is sent without a key.
+    missing_key: Option<String>,
+    /// What was made of the tools for the last request; nearly always they are the same for the next one.
+    offer: Option<Offer>,
+}
+
+/// Tools in the form in which they are sent.
+struct Offer {
+    tools: Vec<ToolDefinition>,
+    names: Arc<ToolNames>,
+    /// Everything before the first turn.
+    head: Vec<u8>,
 }
 
 impl<D: Dialect> HttpConversation<D> {
-    fn encode(&mut self, view: &View<'_>, stream: bool) -> Result<(Vec<u8>, ToolNames), BackendError> {
-        let names = ToolNames::new(view.tools, self.dialect.max_tool_name());
+    fn encode(&mut self, view: &View<'_>, stream: bool) -> Result<(Vec<u8>, Arc<ToolNames>), BackendError> {
+        let failed = |fault| match fault {
+            Fault::Config(what) => BackendError::Config(what),
+            other => BackendError::Internal(format!("encoding a request gave {other:?}")),
+        };
+        let offer = match self.offer.take() {
+            Some(offer) if offer.tools == view.tools => offer,
+            _ => {
+                let names = ToolNames::new(view.tools, self.dialect.max_tool_name());
+                let mut head = Vec::new();
+                self.dialect
+                    .head(&self.profile, view.tools, &names, &mut head)
+                    .map_err(failed)?;
+                Offer {
+                    tools: view.tools.to_vec(),
+                    names: Arc::new(names),
+                    head,
+                }
+            }
+        };
+        let offer = self.offer.insert(offer);
         let request = Request {
             profile: &self.profile,
             view,
-            names: &names,
+            names: &offer.names,
             stream,
         };
         let body = self
             .encoder
-            .body(&*self.dialect, &request)
-            .map_err(|fault| match fault {
-                Fault::Config(what) => BackendError::Config(what),
-                other => BackendError::Internal(format!("encoding a request gave {other:?}")),
-            })?;
-        Ok((body, names))
+            .body(&*self.dialect, &offer.head, &request)
+            .map_err(failed)?;
+        Ok((body, offer.names.clone()))
     }
 
     fn exchange<'a>(&'a mut self, view: &View<'_>, cx: &'a CallCx) -> Result<Exchange<'a>, BackendError> {
         let (body, names) = self.encode(view, cx.stream)?;
-        if self.profile.key.is_none()
-            && self.profile.headers.is_empty()
-            && let Some(what) = self.dialect.missing_key(&self.profile.url)
-        {
+        if let Some(what) = &self.missing_key {
             return Err(BackendError::Config(format!(
                 "endpoint `{}`: {what}",
                 self.profile.name

@@ -1,6 +1,7 @@
 //! OpenAI's Chat Completions, as the many servers that imitate it speak it: encoding.
 
 use decanus_base::Secret;
+use decanus_chat::ToolDefinition;
 use serde_json::{Map, Value, json};
 
 use crate::conversation::Delta;
@@ -40,19 +41,25 @@ impl Dialect for OpenAi {
             .then(|| "no key: set OPENAI_API_KEY, or `key_env` or `key` in the endpoint's file".into())
     }
 
-    fn head(&self, request: &Request<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    fn head(
+        &self,
+        profile: &Profile,
+        tools: &[ToolDefinition],
+        names: &ToolNames,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Fault> {
         out.extend_from_slice(b"{\"model\":");
-        write_json(out, &request.profile.model);
+        write_json(out, &profile.model);
         // An empty list is refused by OpenAI and vLLM.
-        if !request.view.tools.is_empty() {
+        if !tools.is_empty() {
             out.extend_from_slice(b",\"tools\":");
-            let mut tools: Vec<_> = request.view.tools.iter().collect();
+            let mut tools: Vec<_> = tools.iter().collect();
             tools.sort_by(|a, b| a.name.cmp(&b.name));
             let tools: Vec<Value> = tools
                 .into_iter()
                 .map(|tool| {
                     json!({"type": "function", "function": {
-                        "name": request.names.wire(&tool.name),
+                        "name": names.wire(&tool.name),
                         "description": tool.description,
                         "parameters": tool.wire_parameters(),
                     }})

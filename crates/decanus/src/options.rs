@@ -17,6 +17,13 @@ const LATER: [&str; 6] = [
     "previous_response",
     "websearch",
 ];
+/// Parameters of providers that resemble an option of ours and are none misspelt.
+const PROVIDERS: [&str; 4] = [
+    "max_tokens",
+    "max_output_tokens",
+    "max_completion_tokens",
+    "max_tool_calls",
+];
 
 /// Options, sorted by whom they are for.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -54,7 +61,8 @@ impl Options {
             _ => match key.strip_prefix("limits.") {
                 Some(name) => self.limits.push((name.to_owned(), value.to_owned())),
                 None => {
-                    if let Some(near) = suggest(key, CONTROL.iter().chain(&LATER).copied()).first() {
+                    let near = suggest(key, CONTROL.iter().chain(&LATER).copied());
+                    if let Some(near) = near.first().filter(|_| !PROVIDERS.contains(&key)) {
                         self.warnings.push(format!(
                             "option `{key}` is sent to the provider; did you mean `{near}`?"
                         ));
@@ -110,6 +118,8 @@ mod tests {
         let mut limits = Limits::default();
         options.apply_limits(&mut limits).unwrap();
         assert_eq!((limits.rounds, limits.tool_time.as_secs()), (3, 5));
+        options.set("max_tokens", "16").unwrap();
+        assert!(options.warnings.is_empty(), "{:?}", options.warnings);
         options.set("max_round", "3").unwrap();
         assert!(options.warnings[0].contains("did you mean `max_rounds`?"));
         assert!(options.set("format", "json").is_err());

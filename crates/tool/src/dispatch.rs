@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use crate::event::Event;
 use crate::registry::{Entry, ToolRegistry};
 use crate::run::Run;
-use crate::schema::prepare;
+use crate::schema::prepare_with;
 use crate::tool::{ToolContext, ToolError, ToolErrorClass, ToolOutput};
 
 /// Characters of a long result that stay at its beginning.
@@ -161,7 +161,7 @@ impl Dispatcher {
         if run.cancel().is_cancelled() {
             return Err(interrupted("it was not started"));
         }
-        let prepared = prepare(&call.arguments, &entry.definition)?;
+        let prepared = prepare_with(&call.arguments, &entry.definition, &entry.checker)?;
         let cx = ToolContext {
             call_id: call.id.clone(),
             run: run.clone(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use decanus_base::names::did_you_mean;
 use decanus_chat::ToolDefinition;
 
+use crate::schema::Checker;
 use crate::source::{SourceError, ToolSource};
 use crate::tool::Tool;
 
@@ -21,6 +22,8 @@ pub struct Entry {
     pub definition: ToolDefinition,
     /// The tool itself.
     pub tool: Arc<dyn Tool>,
+    /// Its schema, compiled when it is first called.
+    pub(crate) checker: Checker,
 }
 
 /// Tools by name. The order of [`ToolRegistry::definitions`] is that of the names, so that the same tools always give
@@ -65,6 +68,7 @@ impl ToolRegistry {
                         group,
                         definition,
                         tool,
+                        checker: Checker::default(),
                     },
                 );
             }

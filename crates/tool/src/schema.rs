@@ -3,7 +3,10 @@
 //! Models send numbers as texts, JSON inside texts and null for what they leave out. What is unmistakable is repaired;
 //! what is not comes back as an error that names the parameter, the reason and the allowed values.
 
+use std::sync::{Arc, OnceLock};
+
 use decanus_chat::{Arguments, ToolDefinition};
+use jsonschema::Validator;
 use serde_json::{Map, Number, Value};
 
 use crate::tool::{Args, ToolError};
@@ -20,12 +23,49 @@ pub struct Prepared {
     pub notes: Vec<String>,
 }
 
+/// What checks the arguments of one tool. The schema is compiled at the first call, which takes longer than all the
+/// rest of a call, and kept; clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Checker(Arc<OnceLock<Result<Compiled, String>>>);
+
+#[derive(Debug)]
+struct Compiled {
+    schema: Value,
+    validator: Validator,
+}
+
+impl Checker {
+    fn of(&self, definition: &ToolDefinition) -> Result<&Compiled, ToolError> {
+        let compile = || {
+            let schema = definition.wire_parameters();
+            let validator = jsonschema::validator_for(&schema).map_err(|e| e.to_string())?;
+            Ok(Compiled { schema, validator })
+        };
+        self.0
+            .get_or_init(compile)
+            .as_ref()
+            .map_err(|e| ToolError::Fatal(format!("the schema of tool '{}' is not valid: {e}", definition.name)))
+    }
+}
+
+/// [`prepare_with`] for a single call.
+///
+/// # Errors
+/// Those of [`prepare_with`].
+pub fn prepare(arguments: &Arguments, definition: &ToolDefinition) -> Result<Prepared, ToolError> {
+    prepare_with(arguments, definition, &Checker::default())
+}
+
 /// Makes arguments fit a tool's schema: forced inputs are set, null for an optional parameter is as if it was absent,
 /// unknown names are dropped with a note, values are coerced to the declared type, then everything is validated.
 ///
 /// # Errors
 /// An argument error that names the parameter and the tool.
-pub fn prepare(arguments: &Arguments, definition: &ToolDefinition) -> Result<Prepared, ToolError> {
+pub fn prepare_with(
+    arguments: &Arguments,
+    definition: &ToolDefinition,
+    checker: &Checker,
+) -> Result<Prepared, ToolError> {
     let mut args = match arguments {
         Arguments::Object(map) => map.clone(),
         Arguments::Invalid(text) => {
@@ -39,7 +79,7 @@ pub fn prepare(arguments: &Arguments, definition: &ToolDefinition) -> Result<Pre
             )));
         }
     };
-    let schema = definition.wire_parameters();
+    let Compiled { schema, validator } = checker.of(definition)?;
     let empty = Map::new();
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&empty);
     let mut notes = Vec::new();
@@ -63,7 +103,7 @@ pub fn prepare(arguments: &Arguments, definition: &ToolDefinition) -> Result<Pre
     for (name, value) in &definition.defaults {
         args.insert(name.clone(), value.clone());
     }
-    check_required(&args, definition, &schema)?;
+    check_required(&args, definition, schema)?;
     for (name, value) in &mut args {
         if let Some(property) = properties.get(name) {
             let coerced = coerce(value, property).map_err(|why| {
@@ -80,8 +120,8 @@ pub fn prepare(arguments: &Arguments, definition: &ToolDefinition) -> Result<Pre
         }
     }
     ordered.extend(args);
-    validate(&ordered, &schema, definition)?;
-    Ok(Prepared { args: ordered, notes })
+    let args = validate(ordered, schema, validator, definition)?;
+    Ok(Prepared { args, notes })
 }
 
 fn check_required(args: &Args, definition: &ToolDefinition, schema: &Value) -> Result<(), ToolError> {
@@ -107,12 +147,13 @@ fn check_required(args: &Args, definition: &ToolDefinition, schema: &Value) -> R
     )))
 }
 
-fn validate(args: &Args, schema: &Value, definition: &ToolDefinition) -> Result<(), ToolError> {
-    let validator = jsonschema::validator_for(schema)
-        .map_err(|e| ToolError::Fatal(format!("the schema of tool '{}' is not valid: {e}", definition.name)))?;
-    let value = Value::Object(args.clone());
+fn validate(args: Args, schema: &Value, validator: &Validator, definition: &ToolDefinition) -> Result<Args, ToolError> {
+    let value = Value::Object(args);
     let Some(error) = validator.iter_errors(&value).next() else {
-        return Ok(());
+        return Ok(match value {
+            Value::Object(args) => args,
+            _ => Args::new(),
+        });
     };
     let path = error.instance_path().to_string();
     let name = path.trim_start_matches('/').replace('/', ".");

@@ -1,0 +1,101 @@
+//! Measures decanus against what it is built on, prints one table, and fails when a target is missed.
+//!
+//! Times on a shared machine are not stable, so every figure is a ratio of two medians that were measured in turns, in
+//! one run. See docs/benchmarks.md.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod local;
+mod round;
+mod start;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Whatever went wrong.
+type Failed = Box<dyn std::error::Error>;
+
+const HELP: &str = "\
+decanus-bench [start] [rounds] [local]: all three when none is named
+
+  DECANUS_BENCH_BINARY   the decanus binary to start (default: beside this program)
+  DECANUS_BENCH_STARTS   starts of each program (default: 300)
+  DECANUS_BENCH_ROUNDS   rounds of each case (default: 2000; with a chat file a quarter)
+  DECANUS_BENCH_MODEL    the model's GGUF file, for `local`
+  XLLAMACPP_PYTHON       a Python that has the package xllamacpp, for `local`";
+
+/// What is measured, and how often.
+pub struct Options {
+    decanus: PathBuf,
+    hello: PathBuf,
+    /// The local model's own measuring program.
+    speed: PathBuf,
+    project: PathBuf,
+    scratch: PathBuf,
+    starts: usize,
+    rounds: usize,
+}
+
+impl Options {
+    fn new() -> Result<Self, Failed> {
+        let exe = std::env::current_exe()?;
+        let folder = exe.parent().unwrap_or(Path::new("."));
+        Ok(Self {
+            decanus: std::env::var_os("DECANUS_BENCH_BINARY").map_or_else(|| folder.join("decanus"), PathBuf::from),
+            hello: folder.join("decanus-bench-hello"),
+            speed: folder.join("examples/speed"),
+            project: Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/lab"),
+            scratch: folder.to_owned(),
+            starts: number("DECANUS_BENCH_STARTS", 300)?,
+            rounds: number("DECANUS_BENCH_ROUNDS", 2000)?,
+        })
+    }
+}
+
+fn number(variable: &str, default: usize) -> Result<usize, Failed> {
+    match std::env::var(variable) {
+        Ok(text) => Ok(text.parse().map_err(|e| format!("{variable}: {e}"))?),
+        Err(_) => Ok(default),
+    }
+}
+
+fn main() -> ExitCode {
+    let chosen: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(other) = chosen
+        .iter()
+        .find(|c| !["start", "rounds", "local"].contains(&c.as_str()))
+    {
+        let asked = other == "--help" || other == "-h";
+        eprintln!("{HELP}");
+        return ExitCode::from(if asked { 0 } else { 2 });
+    }
+    match measure(&chosen) {
+        Ok(rows) => {
+            print!("{}", table::show(&rows));
+            let missed = rows.iter().filter(|r| r.is_missed()).count();
+            println!("\n{} figures, {missed} over their target", rows.len());
+            ExitCode::from(u8::from(missed > 0))
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn measure(chosen: &[String]) -> Result<Vec<table::Row>, Failed> {
+    let options = Options::new()?;
+    let wants = |part: &str| chosen.is_empty() || chosen.iter().any(|c| c == part);
+    let mut rows = Vec::new();
+    // The order matters: see `start::measure`.
+    if wants("start") {
+        rows.extend(start::measure(&options)?);
+    }
+    if wants("rounds") {
+        rows.extend(round::measure(&options)?);
+    }
+    if wants("local") {
+        rows.extend(local::measure(&options)?);
+    }
+    Ok(rows)
+}
