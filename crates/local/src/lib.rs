@@ -13,7 +13,7 @@ pub mod choose;
 #[cfg(feature = "llama")]
 pub mod engine;
 #[cfg(feature = "llama")]
-mod messages;
+pub mod messages;
 #[cfg(feature = "llama")]
 pub mod native;
 #[cfg(feature = "llama")]

@@ -360,3 +360,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
         out
     })
 }
+
+#[cfg(test)]
+#[path = "fetch_tests.rs"]
+mod tests;

@@ -93,7 +93,7 @@ impl Name {
             return Err(bad("it must be hf:ORG/REPO/FILE.gguf"));
         }
         // `--` stands for `/` in the names of our files; the hub has no names with it.
-        let plain = |p: &&str| {
+        let plain = |p: &&str| -> bool {
             !p.is_empty()
                 && !p.starts_with(['.', '-'])
                 && !p.contains("..")
@@ -101,7 +101,7 @@ impl Name {
                 && p.chars()
                     .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
         };
-        if rest.len() > 200 || !parts.iter().all(|p| plain(&p)) {
+        if rest.len() > 200 || !parts.iter().all(|p| plain(p)) {
             return Err(bad(
                 "organisation, repository and file consist of letters, digits, `-`, `_` and `.`",
             ));

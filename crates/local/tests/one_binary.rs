@@ -1,0 +1,18 @@
+//! Behaviour of the crate, in one binary so that it is linked once.
+#![allow(missing_docs)]
+
+#[path = "suite/catalogue.rs"]
+mod catalogue;
+
+#[cfg(feature = "llama")]
+#[path = "suite/choices.rs"]
+mod choices;
+#[cfg(feature = "llama")]
+#[path = "suite/conversations.rs"]
+mod conversations;
+#[cfg(feature = "llama")]
+#[path = "suite/model.rs"]
+mod model;
+#[cfg(feature = "llama")]
+#[path = "suite/templates.rs"]
+mod templates;
