@@ -101,7 +101,7 @@ impl Name {
                 && p.chars()
                     .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
         };
-        if rest.len() > 200 || !parts.iter().all(|p| plain(p)) {
+        if rest.len() > 200 || !parts.iter().all(plain) {
             return Err(bad(
                 "organisation, repository and file consist of letters, digits, `-`, `_` and `.`",
             ));

@@ -22,7 +22,8 @@ pub fn home() -> &'static PathBuf {
         }
         let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(std::env::temp_dir, PathBuf::from);
         let home = cache.join("decanus-test");
-        let pull = models::pull(&home, models::DEFAULT, &|_| {}, &CancellationToken::new());
+        let never = CancellationToken::new();
+        let pull = models::pull(&home, models::DEFAULT, &|_| {}, &never);
         runtime().block_on(pull).expect("the small model can be fetched");
         home
     })
