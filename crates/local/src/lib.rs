@@ -1,8 +1,8 @@
 //! Models on this machine.
 //!
 //! [`models`] is the catalogue: which models there are, fetching them, and where they lie. With the feature `llama`,
-//! `LocalBackend` runs them in process by llama.cpp, and lets models that are too small to call tools on their own choose
-//! among them.
+//! `LocalBackend` runs them in process by llama.cpp, and lets models that are too small to call tools on their own
+//! choose among them.
 
 pub mod models;
 

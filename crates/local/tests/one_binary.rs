@@ -1,5 +1,11 @@
 //! Behaviour of the crate, in one binary so that it is linked once.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout
+)]
 
 #[path = "suite/catalogue.rs"]
 mod catalogue;

@@ -177,8 +177,8 @@ impl<'m> Session<'m> {
         Ok(template)
     }
 
-    /// The text with the names of control tokens broken up, so that a template that contains it renders to tokens in which
-    /// they are what they are in the text: letters.
+    /// The text with the names of control tokens broken up, so that a template that contains it renders to tokens in
+    /// which they are what they are in the text: letters.
     pub fn protect(&self, text: &str) -> String {
         let mut text = text.replace(BREAK, "");
         for control in &self.controls {
@@ -460,12 +460,14 @@ impl<'m> Session<'m> {
         if self.context.is_some() && needed + others(self) <= self.size as usize {
             return Ok(());
         }
-        if self.context.is_some() && needed <= self.size as usize {
+        let most = self.limit() as usize + branches;
+        let wanted = (needed + others(self)).next_power_of_two();
+        let size = wanted.max(SMALLEST_CONTEXT as usize).min(most.max(needed));
+        if self.context.is_some() && size <= self.size as usize {
+            // It can't grow any more; the slots have to share it by turns.
             self.forget();
             return Ok(());
         }
-        let most = self.limit() as usize + branches;
-        let size = needed.next_power_of_two().max(SMALLEST_CONTEXT as usize).min(most);
         self.context = None;
         self.cached = Default::default();
         self.size = u32::try_from(size).map_err(failed)?;
