@@ -30,20 +30,52 @@ pub(crate) fn tool() -> FnTool<Calculation> {
     )
     .effect(Effect::ReadOnly)
     .example(
-        "What is 3 plus 4?",
-        json!({"operand1": 3, "operand2": 4, "operation": "add"}),
+        "What is 12 plus 30?",
+        json!({"operand1": 12, "operand2": 30, "operation": "add"}),
     )
     .example(
-        "Multiply 6 by 9",
-        json!({"operand1": 6, "operand2": 9, "operation": "multiply"}),
+        "How much is 9 times 8?",
+        json!({"operand1": 9, "operand2": 8, "operation": "multiply"}),
     )
     .example(
-        "What is 90 minus 15.5?",
-        json!({"operand1": 90, "operand2": 15.5, "operation": "subtract"}),
+        "Divide 84 by 4.",
+        json!({"operand1": 84, "operand2": 4, "operation": "divide"}),
     )
     .example(
-        "Divide 48 by 6",
-        json!({"operand1": 48, "operand2": 6, "operation": "divide"}),
+        "What is 50 minus 18?",
+        json!({"operand1": 50, "operand2": 18, "operation": "subtract"}),
+    )
+    .example(
+        "Subtract 3 from 11.",
+        json!({"operand1": 11, "operand2": 3, "operation": "subtract"}),
+    )
+    .example(
+        "What is the product of 6 and 2.5?",
+        json!({"operand1": 6, "operand2": 2.5, "operation": "multiply"}),
+    )
+    .example(
+        "What is the sum of 40 and 17?",
+        json!({"operand1": 40, "operand2": 17, "operation": "add"}),
+    )
+    .example(
+        "Take 5 away from 60.",
+        json!({"operand1": 60, "operand2": 5, "operation": "subtract"}),
+    )
+    .example(
+        "Share 35 sweets among five children. How many does each get?",
+        json!({"operand1": 35, "operand2": 5, "operation": "divide"}),
+    )
+    .example(
+        "There are three bags with nine marbles each. How many marbles are there?",
+        json!({"operand1": 3, "operand2": 9, "operation": "multiply"}),
+    )
+    .example(
+        "I had 14 books and bought 6 more. How many do I have?",
+        json!({"operand1": 14, "operand2": 6, "operation": "add"}),
+    )
+    .example(
+        "What is the difference between 90 and 45?",
+        json!({"operand1": 90, "operand2": 45, "operation": "subtract"}),
     )
 }
 

@@ -32,8 +32,23 @@ pub(crate) fn tool() -> FnTool<Moment> {
     )
     .effect(Effect::ReadOnly)
     .example("What time is it?", json!({}))
+    .example(
+        "What time is it in Paris right now?",
+        json!({"timezone": "Europe/Paris"}),
+    )
     .example("What is today's date?", json!({}))
-    .example("What time is it in Europe/Rome?", json!({"timezone": "Europe/Rome"}))
+    .example(
+        "Give me the current time in New York.",
+        json!({"timezone": "America/New_York"}),
+    )
+    .example("Tell me what time it is, please.", json!({}))
+    .example("What's the time in Singapore?", json!({"timezone": "Asia/Singapore"}))
+    .example("Which day of the week is it now?", json!({}))
+    .example("What time is it in UTC?", json!({"timezone": "UTC"}))
+    .example("Do you know the time?", json!({}))
+    .example("Which date is it in Cairo?", json!({"timezone": "Africa/Cairo"}))
+    .example("Could you look at the clock for me?", json!({}))
+    .example("Current time in Melbourne", json!({"timezone": "Australia/Melbourne"}))
 }
 
 fn describe(now: Timestamp, timezone: &str, format: &str) -> Result<Value, ToolError> {

@@ -18,6 +18,13 @@ pub(crate) fn tool() -> FnTool<Echo> {
         Ok::<_, ToolError>(args.message)
     })
     .effect(Effect::ReadOnly)
-    .example("Echo the words good morning", json!({"message": "good morning"}))
-    .example("Repeat after me: the cat sat", json!({"message": "the cat sat"}))
+    .example("Echo hello world", json!({"message": "hello world"}))
+    .example(
+        "Repeat after me: the cat sat on the mat",
+        json!({"message": "the cat sat on the mat"}),
+    )
+    .example("Say \"good morning\" back to me.", json!({"message": "good morning"}))
+    .example("Please echo the words blue sky", json!({"message": "blue sky"}))
+    .example("Echo this: Nothing is free.", json!({"message": "Nothing is free."}))
+    .example("Can you repeat the word lemon?", json!({"message": "lemon"}))
 }

@@ -3,7 +3,7 @@
 use decanus_chat::{Message, ToolDefinition};
 use serde_json::{Value, json};
 
-use crate::model::{ask, ask_with, builtins, cx, open, turn, weather};
+use crate::model::{ask, ask_with, builtins, cx, lab, open, turn, weather};
 
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
@@ -64,6 +64,16 @@ fn every_month_column_and_year_of_a_workflow() {
     let _turn = turn();
     let (tools, calls, of) = score(&weather(), include_str!("../data/weather_requests.json"));
     assert_eq!((tools, calls), (of, of));
+}
+
+#[test]
+fn the_example_project_is_asked_in_many_ways() {
+    let _turn = turn();
+    let (tools, calls, of) = score(&lab(), include_str!("../data/lab_requests.json"));
+    assert!(
+        of >= 15 && tools * 20 >= of * 17 && calls * 20 >= of * 17,
+        "tools {tools}, calls {calls} of {of}"
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The small model, fetched once and kept between runs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -109,8 +109,23 @@ pub fn tools(json: &str) -> Vec<ToolDefinition> {
         .collect()
 }
 
+/// The tools that every project has, as they are shipped.
 pub fn builtins() -> Vec<ToolDefinition> {
-    tools(include_str!("../data/builtins.json"))
+    decanus_builtin::tools()
+        .iter()
+        .map(|t| t.definition().clone())
+        .collect()
+}
+
+/// The exported tasks of the example project.
+pub fn lab() -> Vec<ToolDefinition> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/lab/workflows/Weather");
+    let workflow = decanus_workflow::parse::load(&folder).unwrap();
+    workflow
+        .exported()
+        .into_iter()
+        .map(|task| workflow.tool_definition(task))
+        .collect()
 }
 
 pub fn weather() -> Vec<ToolDefinition> {
