@@ -137,7 +137,9 @@ fn models_see_the_inputs_that_matter() {
             tool.properties().map(|(n, _)| n.as_str()).collect::<Vec<_>>(),
             ["column", "month", "year"]
         );
-        assert!(tool.examples.iter().all(|e| !e.request.contains("July")));
+        // The demo's question proves nothing when the model has been shown its answer.
+        let asked = "What was the mean maximum temperature in July?";
+        assert!(tool.examples.iter().all(|e| e.request != asked));
     }
     let month = &tools[0].parameters["properties"]["month"];
     assert_eq!(
