@@ -142,6 +142,14 @@ fn holder(file: &mut File) -> String {
     }
 }
 
+/// Whether the file system that holds a path has no room left. False when that can't be told.
+pub fn disk_is_full(path: &Path) -> bool {
+    let existing = path.ancestors().find(|a| a.exists());
+    existing
+        .and_then(|at| nix::sys::statvfs::statvfs(at).ok())
+        .is_some_and(|s| s.blocks() > 0 && s.blocks_available() == 0)
+}
+
 /// Reads a text file that must be UTF-8, with the path in every error. A byte order mark is dropped.
 ///
 /// # Errors

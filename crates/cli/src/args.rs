@@ -7,13 +7,7 @@ use clap::{Args, Parser, Subcommand};
 
 /// Chats, typed workflows and models, where every step is a file.
 #[derive(Parser, Debug)]
-#[command(
-    name = "decanus",
-    version,
-    about,
-    max_term_width = 110,
-    arg_required_else_help = true
-)]
+#[command(name = "decanus", version, max_term_width = 110, arg_required_else_help = true)]
 pub struct Cli {
     /// Run in this project folder; relative paths are relative to it
     #[arg(short = 'C', long = "directory", global = true, value_name = "DIR")]

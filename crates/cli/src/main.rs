@@ -27,7 +27,7 @@ type Ended = Result<u8, Failure>;
 pub struct Failure {
     error: Error,
     /// Members of the `--json` object beside `error`.
-    partial: Map<String, Value>,
+    partial: Box<Map<String, Value>>,
     /// Whether the error was shown already.
     shown: bool,
 }
@@ -36,7 +36,7 @@ impl Failure {
     fn with(error: Error, partial: Map<String, Value>) -> Self {
         Self {
             error,
-            partial,
+            partial: Box::new(partial),
             shown: false,
         }
     }
@@ -97,7 +97,7 @@ fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             if !failure.shown {
-                out.fail(&failure.error, failure.partial);
+                out.fail(&failure.error, *failure.partial);
             }
             ExitCode::from(match failure.error.kind {
                 ErrorKind::Interrupted => signals.exit_code().unwrap_or(ErrorKind::Interrupted.exit_code()),
@@ -121,13 +121,14 @@ async fn run(command: Command, cx: &Context) -> Ended {
     }
 }
 
-/// Help and version go to stdout; a wrong command line goes to stderr, and with `--json` to stdout too.
+/// Help and version go to stdout; a wrong command line goes to stderr, and for machines to stdout too.
 fn usage(error: &clap::Error) -> ExitCode {
     let _ = error.print();
     if !error.use_stderr() {
         return ExitCode::SUCCESS;
     }
-    if std::env::args_os().any(|a| a == "--json") {
+    let asked_for = |flag: &str| std::env::args_os().any(|a| a == flag);
+    if asked_for("--json") || asked_for("--events") {
         let text = error.to_string();
         let message = text
             .lines()
@@ -135,7 +136,12 @@ fn usage(error: &clap::Error) -> ExitCode {
             .unwrap_or_default()
             .trim_start_matches("error: ")
             .to_owned();
-        Out::new(true).value(&serde_json::json!({"error": out::error_value(&Error::usage(message))}));
+        let error = out::error_value(&Error::usage(message));
+        Out::new(true).value(&if asked_for("--events") {
+            serde_json::json!({"event": "end", "error": error})
+        } else {
+            serde_json::json!({"error": error})
+        });
     }
     ExitCode::from(2)
 }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::mpsc;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// What was received.
@@ -15,31 +16,60 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Begins to listen. Must be called inside the runtime.
+    /// Begins to listen, on a thread of its own: a write to a pipe that nobody reads must not make the process deaf.
     pub fn listen() -> Self {
         let signals = Self::default();
-        for (kind, code) in [
-            (SignalKind::interrupt(), 130),
-            (SignalKind::terminate(), 143),
-            (SignalKind::hangup(), 129),
-        ] {
-            // Where a signal can't be had its default action stays, which also ends the process.
-            let Ok(mut stream) = signal(kind) else { continue };
-            let signals = signals.clone();
-            tokio::spawn(async move {
-                while stream.recv().await.is_some() {
-                    if signals.code.swap(code, Ordering::SeqCst) != 0 {
-                        std::process::exit(i32::from(code));
-                    }
-                    signals.token.cancel();
-                }
-            });
+        let (ready, wait) = mpsc::channel();
+        let watcher = signals.clone();
+        let started = std::thread::Builder::new()
+            .name("signals".into())
+            .spawn(move || watcher.watch(&ready));
+        // Where there is no thread the default action stays, which also ends the process.
+        if started.is_ok() {
+            let _ = wait.recv();
         }
         signals
+    }
+
+    fn watch(&self, ready: &mpsc::Sender<()>) {
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() else {
+            return;
+        };
+        runtime.block_on(async {
+            let streams = [
+                (SignalKind::interrupt(), 130),
+                (SignalKind::terminate(), 143),
+                (SignalKind::hangup(), 129),
+            ]
+            .map(|(kind, code)| (signal(kind).ok(), code));
+            let _ = ready.send(());
+            let [(mut interrupt, a), (mut terminate, b), (mut hangup, c)] = streams;
+            loop {
+                let code = tokio::select! {
+                    () = received(&mut interrupt) => a,
+                    () = received(&mut terminate) => b,
+                    () = received(&mut hangup) => c,
+                };
+                if self.code.swap(code, Ordering::SeqCst) != 0 {
+                    std::process::exit(i32::from(code));
+                }
+                self.token.cancel();
+            }
+        });
     }
 
     /// The exit code of the signal that came, if one came.
     pub fn exit_code(&self) -> Option<u8> {
         Some(self.code.load(Ordering::SeqCst)).filter(|c| *c != 0)
     }
+}
+
+/// Waits for the next signal; for ever where the signal can't be had.
+async fn received(stream: &mut Option<Signal>) {
+    if let Some(stream) = stream
+        && stream.recv().await.is_some()
+    {
+        return;
+    }
+    std::future::pending().await
 }

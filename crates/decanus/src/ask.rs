@@ -123,8 +123,7 @@ impl Decanus {
                 (Box::new(MemoryTranscript::default()), loaded.parsed)
             }
             Some(path) => {
-                let stop = || ask.cancel.is_cancelled();
-                let (chat, loaded) = ChatFile::open(path, PATIENCE, &stop)?;
+                let (chat, loaded) = open_chat(path.clone(), ask.cancel.clone()).await?;
                 if let Some(line) = loaded.parsed.open_region {
                     let path = path.to_owned();
                     return Err(decanus_chat::StoreError::OpenRegion { file: path, line }.into());
@@ -220,6 +219,22 @@ impl Decanus {
         Err(Error::new(ErrorKind::Config, "no endpoint to ask")
             .hint("a model on this machine: `decanus model pull smollm2-135m`, then ask again (needs a build with `local`)")
             .hint("a provider: set OPENAI_API_KEY and use `-e openai`, or write endpoints/NAME.yaml and use `-e NAME`"))
+    }
+}
+
+/// Opens a chat on a thread for blocking work: somebody else may hold it for a while.
+async fn open_chat(path: PathBuf, cancel: CancellationToken) -> Result<(ChatFile, decanus_chat::Loaded), Error> {
+    let stop = cancel.clone();
+    let opened = tokio::task::spawn_blocking(move || ChatFile::open(&path, PATIENCE, &|| stop.is_cancelled())).await;
+    match opened {
+        Ok(Err(decanus_chat::StoreError::Held(_))) if cancel.is_cancelled() => {
+            Err(Error::new(ErrorKind::Interrupted, "interrupted"))
+        }
+        Ok(result) => Ok(result?),
+        Err(e) => Err(Error::new(
+            ErrorKind::Internal,
+            format!("the chat could not be opened: {e}"),
+        )),
     }
 }
 

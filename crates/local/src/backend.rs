@@ -19,7 +19,8 @@ use crate::settings::Settings;
 use crate::state::Outstanding;
 use crate::work::Request;
 
-/// Models in this process. Conversations with the same model share it, and its requests are answered one after another.
+/// Models in this process. Conversations with the same model share it, and its requests are answered one after
+/// another.
 #[derive(Debug)]
 pub struct LocalBackend {
     home: PathBuf,

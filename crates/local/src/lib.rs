@@ -1,8 +1,8 @@
 //! Models on this machine.
 //!
 //! [`models`] is the catalogue: which models there are, fetching them, and where they lie. With the feature `llama`,
-//! `LocalBackend` runs them in process by llama.cpp, and lets models that are too small to call tools on their own choose
-//! among them.
+//! `LocalBackend` runs them in process by llama.cpp, and lets models that are too small to call tools on their own
+//! choose among them.
 
 pub mod models;
 
@@ -13,7 +13,7 @@ pub mod choose;
 #[cfg(feature = "llama")]
 pub mod engine;
 #[cfg(feature = "llama")]
-mod messages;
+pub mod messages;
 #[cfg(feature = "llama")]
 pub mod native;
 #[cfg(feature = "llama")]

@@ -16,8 +16,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads parameters: those of the model's entry, then the endpoint's, then the request's; later ones win. Parameters
-    /// of other providers are passed over with a note in the log.
+    /// Reads parameters: those of the model's entry, then the endpoint's, then the request's; later ones win.
+    /// Parameters of other providers are passed over with a note in the log.
     ///
     /// # Errors
     /// When a value is not of its parameter's kind.

@@ -43,7 +43,6 @@ impl Outcome {
     ///
     /// # Panics
     /// When it is another one.
-    #[must_use]
     pub fn exits(self, code: i32) -> Self {
         assert!(self.code == code, "expected exit code {code}: {self}");
         self

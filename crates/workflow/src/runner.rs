@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use decanus_base::files::{LockError, OwnerLock, named};
+use decanus_base::files::{LockError, OwnerLock, disk_is_full, named};
 use decanus_base::process::{self, Ended};
 use decanus_tool::{Event, EventSink};
 use jiff::Timestamp;
@@ -304,7 +304,13 @@ impl JobStore {
             }
             Ok(Ended::Exit(code)) => {
                 record.exit_code = Some(code);
-                Err(failed(job, paths, format!("exit code {code}"), stderr()))
+                // What the process said of it may have found no room either.
+                let full = if disk_is_full(&paths.files) {
+                    format!(" (no space left on the device of {})", paths.files.display())
+                } else {
+                    String::new()
+                };
+                Err(failed(job, paths, format!("exit code {code}{full}"), stderr()))
             }
             Ok(Ended::Signal(signal)) => Err(failed(job, paths, format!("ended by signal {signal}"), stderr())),
             Ok(Ended::TimedOut) => {

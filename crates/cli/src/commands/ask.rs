@@ -1,12 +1,13 @@
 //! `decanus ask`.
 
-use std::io::Read;
+use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use decanus::agent::Outcome;
 use decanus::base::text::brief;
-use decanus::base::{Diagnostic, Project};
+use decanus::base::{Diagnostic, ErrorKind, Project};
 use decanus::chat::{FunctionCallOutput, Message, Usage};
 use decanus::tool::{Event, EventSink};
 use decanus::{Ask, Error};
@@ -18,6 +19,8 @@ use crate::{Context, Ended, Failure};
 
 /// Characters of a call or its result on stderr.
 const SHOWN: usize = 160;
+/// Bytes that are read of a question on standard input.
+const MAX_QUESTION: u64 = 16 << 20;
 
 pub async fn run(args: args::Ask, cx: &Context) -> Ended {
     let events = args.events;
@@ -41,7 +44,7 @@ async fn ask(args: args::Ask, cx: &Context) -> Ended {
         .as_deref()
         .map(|c| chat_path(c, &decanus.project))
         .transpose()?;
-    let question = question(&args.question)?;
+    let question = question(&args.question, cx).await?;
     if question.is_none() && chat.is_none() {
         return Err(Error::usage("no question")
             .hint("write it behind the options, or continue a chat with -c")
@@ -73,10 +76,11 @@ async fn ask(args: args::Ask, cx: &Context) -> Ended {
         return Ok(0);
     }
     let explained = Arc::new(Mutex::new(Vec::new()));
+    let in_line = Arc::new(AtomicBool::new(false));
     let sink = if args.events {
         machine_events(out)
     } else {
-        people_events(out, explained.clone())
+        people_events(out, explained.clone(), in_line.clone())
     };
     let run = decanus
         .run()
@@ -85,6 +89,9 @@ async fn ask(args: args::Ask, cx: &Context) -> Ended {
         .events(sink)
         .build();
     let outcome = session.run(&run).await;
+    if in_line.load(Ordering::SeqCst) {
+        out.print("\n");
+    }
     let explained = explained.lock().map(|e| e.clone()).unwrap_or_default();
     finish(
         &outcome,
@@ -102,9 +109,6 @@ fn finish(outcome: &Outcome, chat: Option<&PathBuf>, explained: Option<Vec<Value
     if let Some(explained) = explained.filter(|_| !events) {
         object.insert("explain".into(), explained.into());
     }
-    if !out.json && !events && !outcome.answer.is_empty() && !outcome.answer.ends_with('\n') {
-        out.print("\n");
-    }
     if outcome.idle && !events {
         out.note("nothing to do: no question, no pending call, and the last message asks for no answer");
     }
@@ -120,7 +124,7 @@ fn finish(outcome: &Outcome, chat: Option<&PathBuf>, explained: Option<Vec<Value
         return error.map_or(Ok(0), |error| {
             Err(Failure {
                 error,
-                partial: Map::new(),
+                partial: Box::default(),
                 shown: true,
             })
         });
@@ -177,22 +181,20 @@ fn usage(usage: &Usage) -> Value {
         .collect()
 }
 
-/// Text as it comes on stdout, what is done on stderr.
-fn people_events(out: Out, explained: Arc<Mutex<Vec<Value>>>) -> EventSink {
-    let in_line = Mutex::new(false);
+/// Text as it comes on stdout, what is done on stderr. `in_line` says whether the last line of the text is still open.
+fn people_events(out: Out, explained: Arc<Mutex<Vec<Value>>>, in_line: Arc<AtomicBool>) -> EventSink {
     Arc::new(move |event| {
-        let mut in_line = in_line.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // A remark on stderr never continues a line of the answer.
-        let mut break_line = || {
-            if std::mem::replace(&mut *in_line, false) {
+        let break_line = || {
+            if in_line.swap(false, Ordering::SeqCst) {
                 out.print("\n");
             }
         };
         match event {
             Event::Text { text, .. } => {
-                if !out.json {
+                if !out.json && !text.is_empty() {
                     out.print(text);
-                    *in_line = !text.ends_with('\n');
+                    in_line.store(!text.ends_with('\n'), Ordering::SeqCst);
                 }
             }
             Event::Call(call) => {
@@ -272,19 +274,21 @@ fn chat_path(name: &str, project: &Project) -> Result<PathBuf, Error> {
     Ok(project.root.join("chats").join(format!("{name}.chat")))
 }
 
-fn question(words: &[String]) -> Result<Option<String>, Error> {
+async fn question(words: &[String], cx: &Context) -> Result<Option<String>, Error> {
     match words {
         [] => Ok(None),
         [dash] if dash == "-" => {
-            let mut bytes = Vec::new();
-            let read = std::io::stdin().read_to_end(&mut bytes);
-            read.map_err(|e| Error::usage(format!("standard input can't be read: {e}")))?;
-            let text = String::from_utf8(bytes).map_err(|_| Error::usage("standard input is not UTF-8 text"))?;
-            let text = text.trim_end_matches(['\n', '\r']).to_owned();
-            if text.trim().is_empty() {
-                Err(Error::usage("standard input holds no question"))
-            } else {
-                Ok(Some(text))
+            if std::io::stdin().is_terminal() {
+                cx.out
+                    .note("reading the question from the terminal; end it with Ctrl-D");
+            }
+            // Reading may wait for ever, so it is left to a thread that the end of the process does not wait for.
+            let reading = tokio::task::spawn_blocking(read_question);
+            tokio::select! {
+                read = reading => read
+                    .map_err(|e| Error::new(ErrorKind::Internal, format!("standard input can't be read: {e}")))?
+                    .map(Some),
+                () = cx.signals.token.cancelled() => Err(Error::new(ErrorKind::Interrupted, "interrupted")),
             }
         }
         words => {
@@ -295,5 +299,25 @@ fn question(words: &[String]) -> Result<Option<String>, Error> {
                 Ok(Some(text))
             }
         }
+    }
+}
+
+fn read_question() -> Result<String, Error> {
+    let mut bytes = Vec::new();
+    std::io::stdin()
+        .take(MAX_QUESTION + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|e| Error::usage(format!("standard input can't be read: {e}")))?;
+    if bytes.len() as u64 > MAX_QUESTION {
+        return Err(Error::usage(
+            "standard input holds more than 16 MB; that is no question",
+        ));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| Error::usage("standard input is not UTF-8 text"))?;
+    let text = text.trim_end_matches(['\n', '\r']).to_owned();
+    if text.trim().is_empty() {
+        Err(Error::usage("standard input holds no question"))
+    } else {
+        Ok(text)
     }
 }

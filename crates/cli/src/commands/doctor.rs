@@ -187,7 +187,10 @@ fn workflows(decanus: &Decanus) -> Vec<Check> {
         let source = listed.dir.to_string_lossy().into_owned();
         let name = format!("workflow {}", listed.name);
         match listed.workflow {
-            Ok(w) => Check::new(&name, true, format!("{} tasks", w.tasks.len()), source),
+            Ok(w) => {
+                let plural = if w.tasks.len() == 1 { "" } else { "s" };
+                Check::new(&name, true, format!("{} task{plural}", w.tasks.len()), source)
+            }
             Err(e) => Check::new(&name, false, "can't be loaded", source).hint(e.to_string()),
         }
     };

@@ -1,5 +1,6 @@
-//! Texts that are made from the request as the examples' texts are made from theirs: where `Paris` became `Europe/Paris`,
-//! `Tokyo` may become `Europe/Tokyo` or, by another example, `Asia/Tokyo`. Which of them it is, the model says.
+//! Texts that are made from the request as the examples' texts are made from theirs: where `Paris` became
+//! `Europe/Paris`, `Tokyo` may become `Europe/Tokyo` or, by another example, `Asia/Tokyo`. Which of them it is, the
+//! model says.
 
 use decanus_chat::ToolDefinition;
 use serde_json::Value;

@@ -21,7 +21,7 @@ const SPANS: usize = 320;
 /// A number that is the next in the request's order is this much likelier than any other, in nats.
 const IN_ORDER: f64 = 0.1;
 /// The same for values that the request calls by name.
-const NAMED_IN_ORDER: f64 = 3.0;
+const NAMED_IN_ORDER: f64 = 6.0;
 /// What stands in quotes is this much likelier to be meant.
 const QUOTED: f64 = 3.0;
 /// What goes on to the end of the request is this much likelier to be meant.

@@ -25,8 +25,8 @@ pub struct Evidence {
     pub word: Option<usize>,
 }
 
-/// Evidence for each of some values of one parameter; the best need not be 0. Words that `used` names by their place in
-/// the request have already spoken for another parameter.
+/// Evidence for each of some values of one parameter; the best need not be 0. Words that `used` names by their place
+/// in the request have already spoken for another parameter.
 pub fn evidence(tool: &ToolDefinition, name: &str, values: &[Value], request: &str, used: &[usize]) -> Vec<Evidence> {
     let schema = tool.parameters.get("properties").and_then(|p| p.get(name));
     let labels = labels(name, schema.unwrap_or(&Value::Null));

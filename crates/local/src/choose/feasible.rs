@@ -7,9 +7,9 @@ use super::evidence::{MENTIONED, evidence};
 use super::parameter::{Kind, Parameter, parameters};
 use super::words::numbers;
 
-/// Whether the request has a number for every number that must be given and that the examples always copy, and a name for
-/// every value that must be given and that the examples always name. A tool that compares two months can't be meant where
-/// one month is spoken of.
+/// Whether the request has a number for every number that must be given and that the examples always copy, and a name
+/// for every value that must be given and that the examples always name. A tool that compares two months can't be
+/// meant where one month is spoken of.
 pub fn is_feasible(tool: &ToolDefinition, request: &str) -> bool {
     let mut used = Vec::new();
     for parameter in parameters(tool).iter().filter(|p| p.required) {

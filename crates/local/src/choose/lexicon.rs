@@ -166,7 +166,8 @@ impl Lexicon {
     }
 }
 
-/// The example's request without the text that became an argument: which text is repeated says nothing about repeating.
+/// The example's request without the text that became an argument: which text is repeated says nothing about
+/// repeating.
 fn without_copies(request: &str, arguments: &serde_json::Map<String, Value>) -> String {
     let mut request = request.to_owned();
     for value in arguments.values() {
@@ -179,13 +180,14 @@ fn without_copies(request: &str, arguments: &serde_json::Map<String, Value>) -> 
     request
 }
 
-/// The distinct word stems of a text without fillers; numbers and quotations count as what they are, not as what they say.
+/// The distinct word stems of a text without fillers; numbers and quotations count as what they are, not as what they
+/// say.
 pub fn features(text: &str) -> HashSet<String> {
     classified(text, &[])
 }
 
-/// The same, where a word that names a value of a parameter counts as "a value of that parameter": which month it is says
-/// nothing about which tool it is.
+/// The same, where a word that names a value of a parameter counts as "a value of that parameter": which month it is
+/// says nothing about which tool it is.
 fn classified(text: &str, classes: &[(String, Vec<String>)]) -> HashSet<String> {
     let mut features = HashSet::new();
     let starts: HashSet<usize> = numbers(text).into_iter().map(|m| m.start).collect();
@@ -208,7 +210,8 @@ fn classified(text: &str, classes: &[(String, Vec<String>)]) -> HashSet<String> 
     features
 }
 
-/// What tells whether an optional parameter is meant: all words, fillers too, and whether something is called by a name.
+/// What tells whether an optional parameter is meant: all words, fillers too, and whether something is called by a
+/// name.
 fn circumstances(text: &str) -> HashSet<String> {
     let mut features = HashSet::new();
     let starts: HashSet<usize> = numbers(text).into_iter().map(|m| m.start).collect();
@@ -225,8 +228,8 @@ fn circumstances(text: &str) -> HashSet<String> {
     features
 }
 
-/// Whether a request means a parameter to be given, in nats: how much more it is like the examples that give it than like
-/// those that don't. None when the examples don't show both.
+/// Whether a request means a parameter to be given, in nats: how much more it is like the examples that give it than
+/// like those that don't. None when the examples don't show both.
 pub fn presence(tool: &ToolDefinition, parameter: &str, request: &str) -> Option<f64> {
     let split = tool
         .examples

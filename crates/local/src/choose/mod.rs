@@ -1,9 +1,10 @@
 //! Tool calls by models that were never taught any.
 //!
-//! A small model can't be asked for a call: what it writes is seldom one, and seldom the right one. It can be asked what
-//! it finds likely. So a call is found in two steps. First every tool's name, and "no tool", is scored as the continuation
-//! of a prompt made of the tools' examples; what the model thinks of the names when asked nothing is subtracted. Then the
-//! arguments are put together from the values that the schema allows and the request suggests ([`arguments`]).
+//! A small model can't be asked for a call: what it writes is seldom one, and seldom the right one. It can be asked
+//! what it finds likely. So a call is found in two steps. First every tool's name, and "no tool", is scored as the
+//! continuation of a prompt made of the tools' examples; what the model thinks of the names when asked nothing is
+//! subtracted. Then the arguments are put together from the values that the schema allows and the request suggests
+//! ([`arguments`]).
 
 pub mod analogy;
 pub mod arguments;

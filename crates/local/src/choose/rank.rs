@@ -5,8 +5,8 @@ use llama_cpp_2::token::LlamaToken;
 
 use crate::engine::session::{Session, Slot};
 
-/// Log-probabilities of texts that could follow `prompt`. Prompt and text are tokenised together, so that the tokens are
-/// those that the model itself would write.
+/// Log-probabilities of texts that could follow `prompt`. Prompt and text are tokenised together, so that the tokens
+/// are those that the model itself would write.
 ///
 /// # Errors
 /// Those of computing.

@@ -11,7 +11,8 @@ pub struct Word {
     pub end: usize,
 }
 
-/// The words of a text: runs of letters and digits; an apostrophe, point or comma between two of them is part of the word.
+/// The words of a text: runs of letters and digits; an apostrophe, point or comma between two of them is part of the
+/// word.
 pub fn words(text: &str) -> Vec<Word> {
     let mut found = Vec::new();
     let mut start = None;

@@ -11,8 +11,8 @@ use crate::native::grammar::{Grammar, Strings};
 /// More tokens than this are not spent on one value.
 const LONGEST: usize = 96;
 
-/// The value that the model writes after `prompt`, which ends with the colon before the value; none when it does not come
-/// to an end.
+/// The value that the model writes after `prompt`, which ends with the colon before the value; none when it does not
+/// come to an end.
 ///
 /// # Errors
 /// Those of computing.

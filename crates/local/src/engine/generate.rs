@@ -151,8 +151,8 @@ pub struct Generated {
     pub finish: FinishReason,
 }
 
-/// Writes on after what was evaluated last in `slot`. `emit` gets pieces of whole characters; when it says `false`, the
-/// writing ends.
+/// Writes on after what was evaluated last in `slot`. `emit` gets pieces of whole characters; when it says `false`,
+/// the writing ends.
 ///
 /// # Errors
 /// Those of computing.

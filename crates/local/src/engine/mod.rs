@@ -2,6 +2,7 @@
 
 mod abort;
 pub mod generate;
+pub mod scoring;
 pub mod session;
 mod threads;
 

@@ -13,6 +13,7 @@ use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::token::LlamaToken;
 
 use super::abort::{Abort, install};
+use super::scoring::{LogSoftmax, Tree};
 use super::threads::Observation;
 use crate::template::{CHATML, ChatTemplate};
 
@@ -176,8 +177,8 @@ impl<'m> Session<'m> {
         Ok(template)
     }
 
-    /// The text with the names of control tokens broken up, so that a template that contains it renders to tokens in which
-    /// they are what they are in the text: letters.
+    /// The text with the names of control tokens broken up, so that a template that contains it renders to tokens in
+    /// which they are what they are in the text: letters.
     pub fn protect(&self, text: &str) -> String {
         let mut text = text.replace(BREAK, "");
         for control in &self.controls {
@@ -459,12 +460,14 @@ impl<'m> Session<'m> {
         if self.context.is_some() && needed + others(self) <= self.size as usize {
             return Ok(());
         }
-        if self.context.is_some() && needed <= self.size as usize {
+        let most = self.limit() as usize + branches;
+        let wanted = (needed + others(self)).next_power_of_two();
+        let size = wanted.max(SMALLEST_CONTEXT as usize).min(most.max(needed));
+        if self.context.is_some() && size <= self.size as usize {
+            // It can't grow any more; the slots have to share it by turns.
             self.forget();
             return Ok(());
         }
-        let most = self.limit() as usize + branches;
-        let size = needed.next_power_of_two().max(SMALLEST_CONTEXT as usize).min(most);
         self.context = None;
         self.cached = Default::default();
         self.size = u32::try_from(size).map_err(failed)?;
@@ -499,112 +502,6 @@ impl<'m> Session<'m> {
             model: self.name.clone(),
             message,
         }
-    }
-}
-
-/// Continuations laid over each other. Their last tokens are not part of it: nothing is computed from them.
-#[derive(Clone, Default)]
-struct Tree {
-    nodes: Vec<Node>,
-    last: Vec<usize>,
-}
-
-#[derive(Clone)]
-struct Node {
-    token: LlamaToken,
-    depth: usize,
-    parent: Option<usize>,
-    /// The branches that go through it, each a sequence of the cache.
-    leaves: Vec<usize>,
-}
-
-impl Tree {
-    fn child(&self, parent: Option<usize>, depth: usize, token: LlamaToken) -> Option<usize> {
-        self.nodes
-            .iter()
-            .position(|n| n.parent == parent && n.depth == depth && n.token == token)
-    }
-
-    fn leaves(&self) -> usize {
-        self.last.len()
-    }
-
-    /// Adds a continuation. They come in sorted order, so that one that goes on from another comes right after it.
-    fn insert(&mut self, continuation: &[LlamaToken]) {
-        let inner = &continuation[..continuation.len() - 1];
-        let mut path: Vec<usize> = Vec::with_capacity(inner.len());
-        for (depth, token) in inner.iter().enumerate() {
-            let parent = path.last().copied();
-            let node = self.child(parent, depth, *token).unwrap_or_else(|| {
-                self.nodes.push(Node {
-                    token: *token,
-                    depth,
-                    parent,
-                    leaves: Vec::new(),
-                });
-                self.nodes.len() - 1
-            });
-            path.push(node);
-        }
-        let Some(end) = path.last().copied() else { return };
-        // A path that ends inside one that is already there needs no branch of its own; one that goes on from the end
-        // of another takes over its branch.
-        if !self.nodes[end].leaves.is_empty() {
-            return;
-        }
-        let leaf = match self.last.iter().position(|l| path.contains(l)) {
-            Some(leaf) => {
-                self.last[leaf] = end;
-                leaf
-            }
-            None => {
-                self.last.push(end);
-                self.last.len() - 1
-            }
-        };
-        for node in path {
-            if !self.nodes[node].leaves.contains(&leaf) {
-                self.nodes[node].leaves.push(leaf);
-            }
-        }
-    }
-
-    /// The nodes after which each token of a continuation but the first stands.
-    fn path(&self, continuation: &[LlamaToken]) -> Vec<usize> {
-        let mut parent = None;
-        let mut path = Vec::new();
-        for (depth, token) in continuation[..continuation.len() - 1].iter().enumerate() {
-            let Some(node) = self.child(parent, depth, *token) else {
-                break;
-            };
-            path.push(node);
-            parent = Some(node);
-        }
-        path
-    }
-}
-
-/// Log-probabilities from logits.
-pub struct LogSoftmax<'l> {
-    logits: &'l [f32],
-    normaliser: f64,
-}
-
-impl<'l> LogSoftmax<'l> {
-    /// Computes the normaliser once.
-    pub fn new(logits: &'l [f32]) -> Self {
-        let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let sum: f32 = logits.iter().map(|l| (l - max).exp()).sum();
-        Self {
-            logits,
-            normaliser: f64::from(max) + f64::from(sum).ln(),
-        }
-    }
-
-    /// The log-probability of a token.
-    pub fn of(&self, token: LlamaToken) -> f64 {
-        let logit = usize::try_from(token.0).ok().and_then(|i| self.logits.get(i));
-        logit.map_or(f64::NEG_INFINITY, |l| f64::from(*l) - self.normaliser)
     }
 }
 

@@ -1,7 +1,7 @@
 //! How many threads to compute with.
 //!
-//! llama.cpp's OpenMP threads wait for each other by spinning. Two of them on one free core are slower than one, so the
-//! default looks at what the machine is doing.
+//! llama.cpp's OpenMP threads wait for each other by spinning. Two of them on one free core are slower than one, so
+//! the default looks at what the machine is doing.
 
 use std::time::{Duration, Instant};
 

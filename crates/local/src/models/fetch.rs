@@ -1,8 +1,8 @@
 //! A download that goes on where it stopped.
 //!
-//! What came lies in FILE.part; FILE.part.json says which version of the file it belongs to (its ETag). Going on asks for
-//! the rest *if it is still that version* (`Range` with `If-Range`); a server that has another one, or knows no ranges,
-//! sends the whole file, and it begins again.
+//! What came lies in FILE.part; FILE.part.json says which version of the file it belongs to (its ETag). Going on asks
+//! for the rest *if it is still that version* (`Range` with `If-Range`); a server that has another one, or knows no
+//! ranges, sends the whole file, and it begins again.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -167,8 +167,8 @@ async fn request(client: &Client, url: &str, have: u64, known: &Version) -> Resu
     })
 }
 
-/// What an answer says of the file's version. The checksum is that of the hub's `X-Linked-Etag`, or an ETag that is one;
-/// the ETag that names the version for the next request is the last answer's.
+/// What an answer says of the file's version. The checksum is that of the hub's `X-Linked-Etag`, or an ETag that is
+/// one; the ETag that names the version for the next request is the last answer's.
 fn newer(version: Version, headers: &HeaderMap) -> Version {
     let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
     let checksum = |tag: &String| {
@@ -360,3 +360,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
         out
     })
 }
+
+#[cfg(test)]
+#[path = "fetch_tests.rs"]
+mod tests;

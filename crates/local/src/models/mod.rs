@@ -1,8 +1,8 @@
 //! Which models there are, where they lie, and fetching them.
 //!
 //! A name is `smollm2-135m` (the catalogue), `hf:ORG/REPO/FILE.gguf` (a file of the Hugging Face hub) or `path:FILE`.
-//! Pulled models lie in `models/` of the user's decanus folder, each with an entry, a JSON file that says what it is and
-//! may be edited. Nothing is fetched but by [`pull`].
+//! Pulled models lie in `models/` of the user's decanus folder, each with an entry, a JSON file that says what it is
+//! and may be edited. Nothing is fetched but by [`pull`].
 
 mod entry;
 mod error;
@@ -123,8 +123,8 @@ pub fn path(home: &Path, name: &str) -> Result<PathBuf, ModelError> {
     Ok(resolve(home, name)?.file)
 }
 
-/// Fetches a model, unless it is there already. `progress` is told how far it is; `cancel` ends it, and what came so far
-/// of a download is kept for the next time.
+/// Fetches a model, unless it is there already. `progress` is told how far it is; `cancel` ends it, and what came so
+/// far of a download is kept for the next time.
 ///
 /// # Errors
 /// Those of fetching, and of a file that is not what it should be.

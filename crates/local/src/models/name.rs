@@ -93,7 +93,7 @@ impl Name {
             return Err(bad("it must be hf:ORG/REPO/FILE.gguf"));
         }
         // `--` stands for `/` in the names of our files; the hub has no names with it.
-        let plain = |p: &&str| {
+        let plain = |p: &&str| -> bool {
             !p.is_empty()
                 && !p.starts_with(['.', '-'])
                 && !p.contains("..")

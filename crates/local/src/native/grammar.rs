@@ -1,7 +1,7 @@
 //! JSON Schema as a grammar of llama.cpp (GBNF): what matches the grammar is valid by the schema.
 //!
-//! Objects have their members in the order of the schema; optional ones may be left out. What GBNF can't say (`pattern`,
-//! `multipleOf`, bounds of numbers) is left to the check that every call goes through anyway.
+//! Objects have their members in the order of the schema; optional ones may be left out. What GBNF can't say
+//! (`pattern`, `multipleOf`, bounds of numbers) is left to the check that every call goes through anyway.
 
 use std::fmt::Write as _;
 

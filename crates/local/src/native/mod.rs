@@ -1,5 +1,5 @@
-//! Tool calls by models that know how: their template shows them the tools, and they write calls in a form of their own.
-//! Once a call begins, a grammar made of the tools' schemas sees to it that it is one.
+//! Tool calls by models that know how: their template shows them the tools, and they write calls in a form of their
+//! own. Once a call begins, a grammar made of the tools' schemas sees to it that it is one.
 
 pub mod grammar;
 

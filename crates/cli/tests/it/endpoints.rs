@@ -1,0 +1,88 @@
+//! `decanus endpoint`.
+
+use decanus_testkit::{Reply, Sandbox, ScriptedServer};
+
+use crate::support::*;
+
+fn project() -> Sandbox {
+    let s = Sandbox::new();
+    s.write(
+        "endpoints/mine.yaml",
+        "backend: openai\nurl: http://user:pw-SENTINEL@127.0.0.1:9/v1?token=tok-SENTINEL\nmodel: m\nkey: sk-SENTINEL\n",
+    );
+    s.write("endpoints/broken.yaml", "backend: openai\nurl: [\n");
+    s.write(
+        "endpoints/odd.yaml",
+        "backend: openai\nurl: http://127.0.0.1:9/v1\nmodel: m\ntimeout: {connect: 1s}\n",
+    );
+    s
+}
+
+#[test]
+fn list_and_show_never_print_a_key() {
+    let s = project();
+    for args in [
+        &["endpoint", "list"][..],
+        &["endpoint", "list", "--json"],
+        &["endpoint", "show", "mine"],
+        &["endpoint", "show", "mine", "--json"],
+        &["doctor"],
+        &["doctor", "--json"],
+        &["ask", "-e", "mine", "--dry-run", "hi"],
+        &["ask", "-e", "mine", "--dry-run", "--json", "hi"],
+    ] {
+        let outcome = run(&s, args);
+        assert!(
+            !outcome.stdout.contains("SENTINEL") && !outcome.stderr.contains("SENTINEL"),
+            "{args:?}: {outcome}"
+        );
+    }
+    let list = run(&s, &["endpoint", "list", "--json"]).exits(0).json();
+    let names: Vec<&str> = list
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|e| e["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["broken", "local", "mine", "odd", "openai"]);
+    assert!(list[0]["error"].as_str().unwrap().contains("endpoints/broken.yaml:"));
+    let mine = run(&s, &["endpoint", "show", "mine", "--json"]).exits(0).json();
+    assert_eq!(
+        (mine["key_set"].as_bool(), mine["model"].as_str()),
+        (Some(true), Some("m"))
+    );
+    let unknown = run(&s, &["endpoint", "show", "mien", "--json"]).exits(2).json();
+    assert!(
+        unknown["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("did you mean mine?")
+    );
+}
+
+#[test]
+fn a_test_asks_once() {
+    let s = Sandbox::new();
+    let server = ScriptedServer::always(Reply::chat_stream(&["Hello", "!"]));
+    s.endpoint("e", &server.url());
+    let plain = run(&s, &["endpoint", "test", "e"]).exits(0);
+    assert!(
+        plain.stdout.starts_with("e answers in ") && plain.stdout.ends_with(": Hello!\n"),
+        "{plain}"
+    );
+    let json = run(&s, &["endpoint", "test", "e", "--json"]).exits(0).json();
+    assert_eq!(
+        (json["ok"].as_bool(), json["answer"].as_str()),
+        (Some(true), Some("Hello!"))
+    );
+    assert_eq!(server.requests().len(), 2);
+    let refused = ScriptedServer::always(Reply::error(401, "invalid_api_key", "bad key"));
+    s.endpoint("e", &refused.url());
+    let outcome = run(&s, &["endpoint", "test", "e", "--json"]).exits(3);
+    assert_eq!(outcome.json()["error"]["kind"], "provider");
+    assert!(
+        outcome.stderr.contains("bad key") && outcome.stderr.contains("hint:"),
+        "{outcome}"
+    );
+    run(&s, &["endpoint", "test", "nobody"]).exits(2);
+}

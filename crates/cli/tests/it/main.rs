@@ -1,0 +1,14 @@
+//! The binary, run as people and machines run it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
+mod ask;
+mod chats;
+mod endpoints;
+mod failures;
+mod jobs;
+mod secrets;
+mod setup;
+mod signals;
+mod support;
+mod tools;
+mod workflows;

@@ -1,0 +1,24 @@
+//! Behaviour of the crate, in one binary so that it is linked once.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout
+)]
+
+#[path = "suite/catalogue.rs"]
+mod catalogue;
+
+#[cfg(feature = "llama")]
+#[path = "suite/choices.rs"]
+mod choices;
+#[cfg(feature = "llama")]
+#[path = "suite/conversations.rs"]
+mod conversations;
+#[cfg(feature = "llama")]
+#[path = "suite/model.rs"]
+mod model;
+#[cfg(feature = "llama")]
+#[path = "suite/templates.rs"]
+mod templates;
