@@ -21,6 +21,7 @@ decanus-bench [start] [rounds] [local]: all three when none is named
   DECANUS_BENCH_BINARY   the decanus binary to start (default: beside this program)
   DECANUS_BENCH_STARTS   starts of each program (default: 300)
   DECANUS_BENCH_ROUNDS   rounds of each case (default: 2000; with a chat file a quarter)
+  DECANUS_BENCH_ONLY     only the cases whose names contain this text
   DECANUS_BENCH_MODEL    the model's GGUF file, for `local`
   XLLAMACPP_PYTHON       a Python that has the package xllamacpp, for `local`";
 
@@ -34,6 +35,7 @@ pub struct Options {
     scratch: PathBuf,
     starts: usize,
     rounds: usize,
+    only: String,
 }
 
 impl Options {
@@ -48,6 +50,7 @@ impl Options {
             scratch: folder.to_owned(),
             starts: number("DECANUS_BENCH_STARTS", 300)?,
             rounds: number("DECANUS_BENCH_ROUNDS", 2000)?,
+            only: std::env::var("DECANUS_BENCH_ONLY").unwrap_or_default(),
         })
     }
 }
@@ -73,7 +76,7 @@ fn main() -> ExitCode {
         Ok(rows) => {
             print!("{}", table::show(&rows));
             let missed = rows.iter().filter(|r| r.is_missed()).count();
-            println!("\n{} figures, {missed} over their target", rows.len());
+            println!("\n{} figures, {missed} missed their target", rows.len());
             ExitCode::from(u8::from(missed > 0))
         }
         Err(error) => {

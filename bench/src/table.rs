@@ -40,6 +40,8 @@ pub enum Target {
     RatioAtLeast(f64),
     /// Ours at most the reference.
     AtMost,
+    /// Nothing: the figure is shown for what it is.
+    None,
 }
 
 /// A line of the table.
@@ -80,6 +82,7 @@ impl Row {
             Target::RatioAtMost(limit) => ratio > limit,
             Target::RatioAtLeast(limit) => ratio < limit,
             Target::AtMost => ratio > 1.0,
+            Target::None => false,
         }
     }
 
@@ -88,10 +91,15 @@ impl Row {
             Target::RatioAtMost(limit) => format!("≤ {limit}"),
             Target::RatioAtLeast(limit) => format!("≥ {limit}"),
             Target::AtMost => "≤ 1".into(),
+            Target::None => String::new(),
         };
         let (ours, reference, ratio, verdict) = match &self.measured {
             Ok((ours, reference)) => {
-                let verdict = if self.is_missed() { "FAIL" } else { "ok" };
+                let verdict = match self.target {
+                    Target::None => "",
+                    _ if self.is_missed() => "FAIL",
+                    _ => "ok",
+                };
                 let ratio = format!("{:.2}", ours.number() / reference.number());
                 (ours.show(), reference.show(), ratio, verdict.to_owned())
             }
