@@ -6,6 +6,7 @@ mod chats;
 mod endpoints;
 mod failures;
 mod jobs;
+mod models;
 mod secrets;
 mod setup;
 mod signals;
