@@ -58,8 +58,8 @@ pub struct Outcome {
     pub jobs: Vec<String>,
     /// Whether a template stated the answer.
     pub stated_by_template: bool,
-    /// Whether the output limit cut the answer.
-    pub cut_by_length: bool,
+    /// What cut the last answer, if anything did: `length` or `content_filter`.
+    pub cut: Option<&'static str>,
     /// There was nothing to do: no question, no pending call, no message that asks for an answer.
     pub idle: bool,
     /// Why the run failed, if it did.
@@ -176,6 +176,13 @@ impl Agent {
             let calls = turn.store_response(response)?;
             if calls.is_empty() {
                 return Ok(());
+            }
+            if let Some(reason) = turn.outcome.cut {
+                // What looks whole may be half of what was meant.
+                for call in &calls {
+                    turn.answer_unrun(call, unrun(call, reason))?;
+                }
+                continue;
             }
             let limits = turn.run.limits().clone();
             let count = repetition.count(&calls);
@@ -327,9 +334,13 @@ impl Turn<'_> {
         if response.stated_by_template {
             meta.set("stated_by", "template");
         }
-        let cut = response.finish == Some(FinishReason::Length);
-        if cut {
-            meta.set("finish", "length");
+        let cut = match response.finish {
+            Some(FinishReason::Length) => Some("length"),
+            Some(FinishReason::ContentFilter) => Some("content_filter"),
+            _ => None,
+        };
+        if let Some(cut) = cut {
+            meta.set("finish", cut);
         }
         let mut calls = response.calls;
         for call in &mut calls {
@@ -346,10 +357,14 @@ impl Turn<'_> {
         }
         self.store(&meta, messages)?;
         self.outcome.stated_by_template = response.stated_by_template;
-        self.outcome.cut_by_length = cut;
-        if cut && calls.is_empty() {
-            self.run
-                .emit(Event::Warning("the answer was cut by the model's output limit".into()));
+        self.outcome.cut = cut;
+        if let Some(cut) = cut.filter(|_| calls.is_empty()) {
+            let by = if cut == "length" {
+                "the model's output limit"
+            } else {
+                "the provider's content filter"
+            };
+            self.run.emit(Event::Warning(format!("the answer was cut by {by}")));
         }
         Ok(calls)
     }
@@ -367,6 +382,18 @@ impl Turn<'_> {
         }
         self.store(&Meta::new(), vec![output.to_message()])?;
         Ok(())
+    }
+}
+
+/// The output of a call in an answer that was cut.
+fn unrun(call: &FunctionCall, reason: &str) -> FunctionCallOutput {
+    FunctionCallOutput {
+        id: call.id.clone(),
+        name: call.name.clone(),
+        content: format!("This call was not run: the answer that holds it was cut ({reason})."),
+        error: Some(ToolErrorClass::Tool.as_str().into()),
+        timestamp: Some(decanus_chat::timestamp()),
+        ..FunctionCallOutput::default()
     }
 }
 

@@ -150,11 +150,15 @@ pub fn disk_is_full(path: &Path) -> bool {
         .is_some_and(|s| s.blocks() > 0 && s.blocks_available() == 0)
 }
 
-/// Reads a text file that must be UTF-8, with the path in every error. A byte order mark is dropped.
+/// Reads an ordinary text file that must be UTF-8, with the path in every error. A byte order mark is dropped.
 ///
 /// # Errors
 /// Those of reading; `InvalidData` when it is not UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
+    // A pipe would be waited for, and a device may have no end.
+    if fs::metadata(path).is_ok_and(|m| !m.is_file()) {
+        return Err(named(io::Error::new(io::ErrorKind::InvalidInput, "not a file"), path));
+    }
     let bytes = fs::read(path).map_err(|e| named(e, path))?;
     let mut text = String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();

@@ -108,6 +108,8 @@ pub struct ChatFile {
     length: u64,
     unclosed_tags: Vec<String>,
     open_region: Option<usize>,
+    /// Whether the file was made by opening it.
+    is_new: bool,
     _lock: OwnerLock,
 }
 
@@ -185,6 +187,10 @@ impl ChatFile {
             }),
             LockError::Io(e) => StoreError::Io(e),
         })?;
+        let found = std::fs::metadata(path);
+        if found.as_ref().is_ok_and(|m| !m.is_file()) {
+            return Err(StoreError::NotText(format!("{}: not a file", path.display())));
+        }
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         let mut file = options.open(path).map_err(|e| named(e, path))?;
@@ -201,6 +207,7 @@ impl ChatFile {
             file,
             unclosed_tags: loaded.parsed.unclosed_tags.clone(),
             open_region: loaded.parsed.open_region,
+            is_new: found.is_err(),
             _lock: lock,
         };
         Ok((chat, loaded))
@@ -320,7 +327,7 @@ impl ChatFile {
 impl Drop for ChatFile {
     fn drop(&mut self) {
         // A chat that was opened and never written to does not come to be.
-        if self.length == 0 {
+        if self.is_new && self.length == 0 {
             let empty = self.file.metadata().is_ok_and(|m| m.len() == 0);
             if empty {
                 let _ = std::fs::remove_file(&self.path);
@@ -388,6 +395,22 @@ mod tests {
             assert!(healed.parsed.problems.is_empty(), "{:?}", healed.parsed.problems);
             assert_eq!(healed.parsed.messages.last(), Some(&Message::assistant("again")));
         }
+    }
+
+    #[test]
+    fn an_empty_chat_stays_and_a_new_one_without_a_step_does_not_come_to_be() {
+        let dir = tempfile::tempdir().unwrap();
+        let (old, new) = (dir.path().join("old.chat"), dir.path().join("new.chat"));
+        std::fs::write(&old, "").unwrap();
+        drop(open(&old));
+        drop(open(&new));
+        assert!(old.exists() && !new.exists());
+        assert!(
+            ChatFile::open(dir.path(), Duration::ZERO, &|| false)
+                .unwrap_err()
+                .to_string()
+                .ends_with("not a file")
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Messages, and the chat file: the one form in which a conversation is written, read, appended to and planned.
 //!
-//! Everything here is synchronous, and pure but for [`file`]. Text that comes from models,
+//! Everything here is synchronous, and pure but for [`mod@file`]. Text that comes from models,
 //! tools or users at a prompt is put into a [`Message`] as it is; only files are parsed.
 
 pub mod call;

@@ -181,6 +181,12 @@ impl<'a> Parser<'a> {
             let line = raw
                 .strip_suffix('\n')
                 .map_or(raw, |l| l.strip_suffix('\r').unwrap_or(l));
+            // Some editors begin a file with a byte order mark.
+            let line = if index == 0 {
+                line.strip_prefix('\u{feff}').unwrap_or(line)
+            } else {
+                line
+            };
             self.line(line, index + 1, range);
         }
     }
@@ -333,6 +339,14 @@ impl<'a> Parser<'a> {
     }
 
     fn emit(&mut self, role: Role, content: String, line: usize, range: Range<usize>) {
+        // A NUL in the file is damage; one that is meant is written in the exact form, as an escape.
+        if content.contains('\0') && !self.text[range.start..].starts_with(&format!("{role}:=")) {
+            self.parsed.problems.push(Problem::error(
+                line,
+                format!("the {role} message holds a NUL; it is left out"),
+            ));
+            return;
+        }
         self.parsed.messages.push(Message {
             role,
             content,
@@ -496,6 +510,17 @@ mod tests {
         assert_eq!(parsed.problems.len(), 1);
         assert_eq!(parsed.problems[0].line, 1);
         assert!(parsed.problems[0].message.contains("`assistant:`"));
+    }
+
+    #[test]
+    fn damage_is_named_and_a_byte_order_mark_is_none() {
+        expect("\u{feff}system: x⏎user: y", &[("system", "x"), ("user", "y")]);
+        let parsed = parse("user: fine\nuser: a\0b\nuser:= \"a\\u0000b\"\n");
+        assert_eq!(parsed.messages, [Message::user("fine"), Message::user("a\0b")]);
+        assert_eq!(
+            parsed.problems.iter().map(|p| (p.line, p.error)).collect::<Vec<_>>(),
+            [(2, true)]
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ pub fn print(messages: &[Message]) -> String {
     print_beside(messages, &[])
 }
 
-/// Like [`print`], for text that comes behind a text in which these elements were opened and never closed: no printed
+/// Like [`print()`], for text that comes behind a text in which these elements were opened and never closed: no printed
 /// message may close one.
 pub fn print_beside(messages: &[Message], unclosed_tags: &[String]) -> String {
     let mut out = String::new();

@@ -11,14 +11,40 @@ pub enum Calls {
     Native,
     /// They are told in words.
     InWords,
-    /// They are left out: what came of them stands in the answers.
+    /// They are left out, and with them the question that led to them and the answer that a template stated: a small
+    /// model takes such sentences for its own and makes up more of them.
     LeftOut,
+}
+
+/// The messages without the turns in which tools were called.
+fn without_tool_turns(messages: &[Message]) -> Vec<&Message> {
+    let mut kept: Vec<&Message> = Vec::new();
+    let mut turn: Vec<&Message> = Vec::new();
+    for message in messages {
+        if message.role == Role::User && turn.iter().any(|m| m.role != Role::User && m.role != Role::System) {
+            keep(&mut kept, &mut turn);
+        }
+        turn.push(message);
+    }
+    keep(&mut kept, &mut turn);
+    kept
+}
+
+/// Moves a turn, or only its standing instructions when tools were called in it.
+fn keep<'m>(kept: &mut Vec<&'m Message>, turn: &mut Vec<&'m Message>) {
+    let called = turn.iter().any(|m| m.role == Role::FunctionCall);
+    kept.extend(turn.drain(..).filter(|m| !called || m.role == Role::System));
 }
 
 /// Converts messages. `protect` is applied to every text.
 pub fn convert(messages: &[Message], calls: Calls, protect: impl Fn(&str) -> String) -> Vec<Value> {
     let mut out: Vec<Value> = Vec::new();
-    for message in messages {
+    let seen = if calls == Calls::LeftOut {
+        without_tool_turns(messages)
+    } else {
+        messages.iter().collect()
+    };
+    for message in seen {
         match message.role {
             Role::System | Role::User | Role::Assistant => {
                 push(&mut out, message.role.as_str(), &protect(&message.content));
@@ -142,7 +168,17 @@ mod tests {
         assert_eq!(native[1]["content"], "u\n\nv");
         assert_eq!(native[2]["tool_calls"].as_array().unwrap().len(), 2);
         assert_eq!(native[3]["tool_call_id"], native[2]["tool_calls"][0]["id"]);
-        assert_eq!(convert(&messages, Calls::LeftOut, str::to_owned).len(), 2);
+        // The whole turn goes, its question included.
+        let mut next = messages.to_vec();
+        next.extend([Message::assistant("The result of f() is 1."), Message::user("w")]);
+        let left = convert(&next, Calls::LeftOut, str::to_owned);
+        assert_eq!(
+            left,
+            [
+                json!({"role": "system", "content": "s"}),
+                json!({"role": "user", "content": "w"})
+            ]
+        );
         assert_eq!(
             convert(&messages, Calls::InWords, str::to_owned)[3]["content"],
             "The tool f returned: 1"

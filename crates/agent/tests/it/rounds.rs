@@ -301,7 +301,7 @@ async fn an_answer_that_the_output_limit_cut_is_said() {
     let server = ScriptedServer::start([Reply::sse(body)]);
     let bench = Bench::new();
     let (outcome, store) = bench.ask(&mut agent(&server, []), "go").await;
-    assert!(outcome.error.is_none() && outcome.cut_by_length);
+    assert!(outcome.error.is_none() && outcome.cut == Some("length"));
     assert_eq!(outcome.answer, "And then");
     assert!(
         bench
@@ -339,4 +339,42 @@ async fn a_dry_run_is_what_is_sent() {
         let asked_for = server.requests()[0].json()["stream"] == Value::Bool(true);
         assert_eq!(asked_for, stream);
     }
+}
+
+#[tokio::test]
+async fn calls_of_an_answer_that_was_cut_are_not_run() {
+    for reason in ["length", "content_filter"] {
+        let call = json!({"tool_calls": [{"index": 0, "id": "c1", "type": "function",
+            "function": {"name": "echo", "arguments": "{\"text\": \"half\"}"}}]});
+        let server = ScriptedServer::start([Reply::sse(chat_events(&[call], reason)), Reply::chat_text("As I said.")]);
+        let (outcome, _) = Bench::new().ask(&mut agent(&server, []), "go").await;
+        assert_eq!(outcome.answer, "As I said.");
+        let all = outputs(&outcome.messages);
+        assert_eq!(all.len(), 1);
+        assert!(
+            all[0].content.contains("not run") && all[0].content.contains(reason),
+            "{}",
+            all[0].content
+        );
+        assert!(all[0].error.is_some());
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_a_filter_cut_is_said() {
+    let server = ScriptedServer::start([Reply::sse(chat_events(
+        &[json!({"content": "cut he"})],
+        "content_filter",
+    ))]);
+    let (outcome, store) = Bench::new().ask(&mut agent(&server, []), "go").await;
+    assert_eq!(
+        (outcome.answer.as_str(), outcome.cut),
+        ("cut he", Some("content_filter"))
+    );
+    assert!(
+        store
+            .messages
+            .iter()
+            .any(|m| m.content.contains("finish=content_filter"))
+    );
 }

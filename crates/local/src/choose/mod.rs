@@ -33,7 +33,8 @@ use prompt::{NEUTRAL, NONE};
 const WORDS: f64 = 0.7;
 /// "No tool" is this much likelier than any other choice before anything is known, in nats.
 const NO_TOOL: f64 = 0.5;
-/// A tool that can't be called with what the request says is this much less likely.
+/// When some tool must be called, one that can't be with what the request says is this much less likely. Otherwise it is
+/// not called at all: a value that nobody named would be made up.
 const INFEASIBLE: f64 = 6.0;
 
 /// What may be chosen.
@@ -155,7 +156,12 @@ fn pick_tool(
             "feasible": feasible,
             "total": round(total),
         }));
-        if !(is_none && allowed == Allowed::SomeTool) && best.is_none_or(|(_, t)| total > t) {
+        let eligible = if is_none {
+            allowed != Allowed::SomeTool
+        } else {
+            feasible || allowed == Allowed::SomeTool
+        };
+        if eligible && best.is_none_or(|(_, t)| total > t) {
             best = Some((index, total));
         }
     }

@@ -35,13 +35,19 @@ pub fn mentioned(name: &str, spoken: &[Word]) -> (f64, Option<usize>) {
     if parts.is_empty() {
         return (0.0, None);
     }
+    // `sep`, `sept.`: people write months short.
+    let is_month = MONTHS.iter().any(|month| month.eq_ignore_ascii_case(name));
     let found: Vec<usize> = parts
         .iter()
         .filter_map(|part| {
             let root = stem(part);
             let speaks = |word: &&Word| {
                 let word = word.text.as_str();
-                word == part || stem(word) == root || (part.chars().count() >= 3 && word.starts_with(root.as_str()))
+                let short_month = is_month && (3..=4).contains(&word.len()) && part.starts_with(word);
+                word == part
+                    || short_month
+                    || stem(word) == root
+                    || (part.chars().count() >= 3 && word.starts_with(root.as_str()))
             };
             spoken.iter().find(speaks).map(|w| w.start)
         })
