@@ -121,24 +121,27 @@ pub enum Workflow {
         workflow: String,
     },
     /// Run a task as a job, or find the job that was run before
-    Run {
-        /// The workflow
-        workflow: String,
-        /// The task
-        task: String,
-        /// Inputs; a repeated key makes a list, KEY=@FILE takes the value from a file
-        #[arg(value_name = "KEY=VALUE", value_parser = pair)]
-        values: Vec<(String, String)>,
-        /// The part of the job's name that you choose
-        #[arg(long)]
-        name: Option<String>,
-        /// Run it although its result is there
-        #[arg(long)]
-        force: bool,
-        /// End it after this time (500ms, 10s, 2m, 1h)
-        #[arg(long, value_parser = duration)]
-        timeout: Option<Duration>,
-    },
+    Run(Run),
+}
+
+#[derive(Args, Debug)]
+pub struct Run {
+    /// The workflow
+    pub workflow: String,
+    /// The task
+    pub task: String,
+    /// Inputs; a repeated key makes a list, KEY=@FILE takes the value from a file
+    #[arg(value_name = "KEY=VALUE", value_parser = pair)]
+    pub values: Vec<(String, String)>,
+    /// The part of the job's name that you choose
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Run it although its result is there
+    #[arg(long)]
+    pub force: bool,
+    /// End it after this time (500ms, 10s, 2m, 1h)
+    #[arg(long, value_parser = duration)]
+    pub timeout: Option<Duration>,
 }
 
 #[derive(Subcommand, Debug)]

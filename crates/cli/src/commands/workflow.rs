@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use decanus::base::Diagnostic;
 use decanus::base::text::brief;
@@ -23,24 +22,7 @@ pub async fn run(command: args::Workflow, cx: &Context) -> Ended {
     match command {
         args::Workflow::List => list(&decanus, cx.out),
         args::Workflow::Show { workflow } => show(&*decanus.workflows.load(&workflow)?, cx.out),
-        args::Workflow::Run {
-            workflow,
-            task,
-            values,
-            name,
-            force,
-            timeout,
-        } => {
-            let job = Wanted {
-                workflow,
-                task,
-                values,
-                name,
-                force,
-                timeout,
-            };
-            job.run(&decanus, cx).await
-        }
+        args::Workflow::Run(wanted) => wanted.run(&decanus, cx).await,
     }
 }
 
@@ -149,16 +131,7 @@ fn task_value(workflow: &Workflow, task: &Task) -> Value {
     })
 }
 
-struct Wanted {
-    workflow: String,
-    task: String,
-    values: Vec<(String, String)>,
-    name: Option<String>,
-    force: bool,
-    timeout: Option<Duration>,
-}
-
-impl Wanted {
+impl args::Run {
     async fn run(self, decanus: &Decanus, cx: &Context) -> Ended {
         let out = cx.out;
         let workflow = decanus.workflows.load(&self.workflow)?;
