@@ -72,9 +72,10 @@ pub(crate) enum Line<'a> {
 pub(crate) fn classify(line: &str) -> Line<'_> {
     if let Some(rest) = line.strip_prefix('\\') {
         // `\\user:` keeps both backslashes: only one that stands before a header is an escape.
-        return match header(rest) {
-            Some(_) => Line::Escaped(rest),
-            None => Line::Text,
+        return if resembles_header(rest) {
+            Line::Escaped(rest)
+        } else {
+            Line::Text
         };
     }
     match header(line) {
@@ -87,6 +88,17 @@ pub(crate) fn classify(line: &str) -> Line<'_> {
             _ => Line::Header(role, strip(rest)),
         },
     }
+}
+
+/// Whether a line is a header, or would be one if its word were a role. Such lines are escaped and unescaped too, so that
+/// a role that a later version adds opens no message in an old file.
+pub(crate) fn resembles_header(line: &str) -> bool {
+    let is_word = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'_';
+    let length = line.bytes().take_while(|b| is_word(b)).count();
+    let Some(rest) = line[length..].strip_prefix(':').filter(|_| length > 0) else {
+        return false;
+    };
+    rest.is_empty() || rest.starts_with([' ', '\t', '\x0b', '\x0c', '\r']) || header(line).is_some()
 }
 
 /// A role at column 0 with a colon, and what follows it. `word://` is never a header.
@@ -274,6 +286,7 @@ impl<'a> Parser<'a> {
                 self.role = Role::User;
             }
             Line::Escaped(rest) => self.add(rest, number, &range),
+            Line::Text if self.escaping && resembles_header(line) => self.add(&format!("\\{line}"), number, &range),
             Line::Text => {
                 self.warn_of_near_role(line, number);
                 if let Some(tag) = opening_tag(stripped).map(str::to_owned) {

@@ -109,6 +109,10 @@ pub fn plan(messages: &[Message]) -> Plan {
                     plan.problems.push(Problem::error(line, text));
                 }
             },
+            other => {
+                let text = format!("{other} is not available in this build");
+                plan.problems.push(Problem::error(line, text));
+            }
         }
     }
     plan

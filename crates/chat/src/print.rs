@@ -67,9 +67,10 @@ mod tests {
     fn worked_examples_of_printing() {
         assert_eq!(print(&[Message::user("hi")]), "\nuser:\n\nhi");
         assert_eq!(
-            print(&[Message::user("a\nmodel: b\nuser:")]),
-            "\nuser:\n\na\n\\model: b\n\\user:"
+            print(&[Message::user("a\nnote: b\nlast:")]),
+            "\nuser:\n\na\n\\note: b\n\\last:"
         );
+        assert_eq!(print(&[Message::system("")]), "\nsystem:= \"\"");
         let pair = [Message::new(Role::Option, "k v"), Message::new(Role::Meta, "pt=1")];
         assert_eq!(print(&pair), "\noption: k v\n\nmeta: pt=1");
         let fenced = "```yaml\nmodel: x\n```";
@@ -129,7 +130,7 @@ mod tests {
     }
 
     fn message() -> impl Strategy<Value = Message> {
-        (prop::sample::select(&Role::ALL), content()).prop_map(|(role, content)| Message::new(role, content))
+        (prop::sample::select(Role::ALL), content()).prop_map(|(role, content)| Message::new(role, content))
     }
 
     proptest! {
