@@ -18,6 +18,16 @@ pub enum AgentError {
         /// What can be done.
         hints: Vec<String>,
     },
+    /// Something that the chat asks for before its question could not be had.
+    #[error("{message}")]
+    Action {
+        /// The kind of what went wrong.
+        kind: ErrorKind,
+        /// What went wrong, with the line of the chat.
+        message: String,
+        /// What can be done.
+        hints: Vec<String>,
+    },
     /// The model said nothing at all, twice.
     #[error("{0} gave an empty answer, twice")]
     Empty(String),
@@ -89,7 +99,7 @@ impl From<LimitReached> for AgentError {
 impl Diagnostic for AgentError {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::Backend { kind, .. } | Self::Store { kind, .. } => *kind,
+            Self::Backend { kind, .. } | Self::Store { kind, .. } | Self::Action { kind, .. } => *kind,
             Self::Empty(_) => ErrorKind::Provider,
             Self::Limit(_) => ErrorKind::Limit,
             Self::Tool { .. } => ErrorKind::Tool,
@@ -99,7 +109,7 @@ impl Diagnostic for AgentError {
 
     fn hints(&self) -> Vec<String> {
         match self {
-            Self::Backend { hints, .. } | Self::Store { hints, .. } => hints.clone(),
+            Self::Backend { hints, .. } | Self::Store { hints, .. } | Self::Action { hints, .. } => hints.clone(),
             Self::Limit(limit) => limit.hints(),
             _ => Vec::new(),
         }

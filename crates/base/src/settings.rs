@@ -47,11 +47,26 @@ impl std::fmt::Display for Source {
 pub struct Settings {
     /// Name of the endpoint to ask when nothing else names one.
     pub endpoint: Option<String>,
+    /// What chats may do that is not allowed by itself: `cmd` (run commands).
+    #[serde(default)]
+    pub allow: Vec<Allowance>,
+    /// Files and folders outside the project that chats, tools and models may read; relative to the project's root, and
+    /// `~/` is the user's home.
+    #[serde(default)]
+    pub allowed_paths: Vec<PathBuf>,
     /// Where jobs are kept; relative to the project's root. Default `.decanus/jobs`.
     pub jobs_dir: Option<PathBuf>,
     /// Bounds of a run.
     #[serde(default)]
     pub limits: LimitSettings,
+}
+
+/// What a project can allow its chats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Allowance {
+    /// `cmd` messages run commands.
+    Cmd,
 }
 
 /// The `[limits]` table: what a run may use up.
@@ -64,6 +79,8 @@ pub struct LimitSettings {
     pub result_chars: Option<usize>,
     /// Tool calls running at once.
     pub parallel_calls: Option<usize>,
+    /// Tokens of one request, as estimated: older tool traffic is compacted to stay within it.
+    pub context_tokens: Option<u64>,
     /// Time for one tool call.
     #[serde(default, deserialize_with = "duration")]
     pub tool_time: Option<Duration>,
@@ -110,6 +127,16 @@ impl Settings {
             Some(name) => Some((name, Source::Environment("DECANUS_ENDPOINT"))),
             None => self.endpoint.clone().map(|name| (name, Source::File)),
         }
+    }
+
+    /// The allowed paths of a project root, absolute.
+    pub fn allowed_paths(&self, root: &Path) -> Vec<PathBuf> {
+        let home = std::env::home_dir();
+        let path = |p: &PathBuf| match (p.strip_prefix("~"), &home) {
+            (Ok(rest), Some(home)) => home.join(rest),
+            _ => root.join(p),
+        };
+        self.allowed_paths.iter().map(path).collect()
     }
 
     /// The folder of jobs of a project root.

@@ -55,6 +55,15 @@ pub struct ToolDefinition {
     pub timeout: Option<Duration>,
 }
 
+/// Whether a parameter of this schema takes a list.
+pub fn takes_list(schema: &Value) -> bool {
+    match schema.get("type") {
+        Some(Value::String(one)) => one == "array",
+        Some(Value::Array(several)) => several.iter().any(|t| t == "array"),
+        _ => false,
+    }
+}
+
 impl ToolDefinition {
     /// The parameters in the form that all providers take: an object schema that has `type` and `properties`.
     pub fn wire_parameters(&self) -> Value {

@@ -218,6 +218,10 @@ impl ChatFile {
     /// # Errors
     /// When it can't be read or is not text.
     pub fn read(path: &Path) -> Result<Loaded, StoreError> {
+        // A pipe would be waited for, and a device may have no end.
+        if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
+            return Err(StoreError::NotText(format!("{}: not a file", path.display())));
+        }
         let bytes = std::fs::read(path).map_err(|e| named(e, path))?;
         read_bytes(path, &bytes)
     }

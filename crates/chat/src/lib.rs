@@ -19,7 +19,7 @@ pub use file::{ChatFile, Loaded, MemoryTranscript, StoreError, Transcript, Versi
 pub use message::{Message, Role};
 pub use meta::Meta;
 pub use parse::{Parsed, Problem, parse};
-pub use plan::{Plan, plan};
+pub use plan::{Lookup, Plan, plan};
 pub use print::print;
 pub use usage::Usage;
 

@@ -25,6 +25,9 @@ pub struct Cli {
 pub enum Command {
     /// Ask a question; the model may call tools
     Ask(Ask),
+    /// Chat files: check what one means
+    #[command(subcommand)]
+    Chat(Chat),
     /// The tools in reach: list, look at, call
     #[command(subcommand)]
     Tool(Tool),
@@ -72,6 +75,9 @@ pub struct Ask {
     /// An option: tool_choice, max_rounds, limits.NAME, timeout; any other goes to the provider
     #[arg(short, long = "option", value_name = "KEY=VALUE", value_parser = pair)]
     pub options: Vec<(String, String)>,
+    /// Let `cmd` lines of the chat run commands
+    #[arg(long)]
+    pub allow_cmd: bool,
     /// Print the exact request and send nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -87,6 +93,19 @@ pub struct Ask {
     /// The question, in one or several words; `-` reads it from standard input
     #[arg(value_name = "QUESTION")]
     pub question: Vec<String>,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Chat {
+    /// Show what the model would see, the options and tools in force, and what is wrong; nothing is run
+    Check {
+        /// Chat files
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// Take `cmd` lines as allowed; they are not run
+        #[arg(long)]
+        allow_cmd: bool,
+    },
 }
 
 #[derive(Subcommand, Debug)]

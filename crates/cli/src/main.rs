@@ -110,6 +110,7 @@ fn main() -> ExitCode {
 async fn run(command: Command, cx: &Context) -> Ended {
     match command {
         Command::Ask(ask) => commands::ask::run(ask, cx).await,
+        Command::Chat(chat) => commands::chat::run(chat, cx).await,
         Command::Tool(tool) => commands::tool::run(tool, cx).await,
         Command::Workflow(workflow) => commands::workflow::run(workflow, cx).await,
         Command::Job(job) => commands::job::run(&job, cx),

@@ -71,6 +71,11 @@ impl Out {
         self.stderr(&format!("{} {}\n", self.paint("33", "warning:"), self.safe(text)));
     }
 
+    /// Names a fault that is one of several.
+    pub fn fault(&self, text: &str) {
+        self.stderr(&format!("{} {}\n", self.paint("1;31", "error:"), self.safe(text)));
+    }
+
     /// Shows why a command failed: on stderr for people, with `--json` also on stdout, beside what there is already.
     pub fn fail(&self, error: &Error, partial: Map<String, Value>) {
         self.stderr(&format!(

@@ -5,6 +5,7 @@ use decanus::base::Project;
 use decanus::base::files::read_text;
 use decanus::base::names::did_you_mean;
 use decanus::chat::ToolDefinition;
+use decanus::chat::definition::takes_list;
 use serde_json::{Map, Value};
 
 /// The arguments that some pairs stand for. A repeated key makes a list, as does a single one for a list parameter
@@ -26,7 +27,7 @@ pub fn collect(
             Some(file) => read_text(&project.user_path(file)).map_err(|e| Error::usage(format!("{key}: {e}")))?,
             None => written.clone(),
         };
-        let is_list = schema.get("type").is_some_and(|t| t == "array");
+        let is_list = takes_list(schema);
         match map.get_mut(key) {
             Some(Value::Array(items)) => items.push(Value::String(value)),
             Some(other) => *other = Value::Array(vec![other.take(), Value::String(value)]),

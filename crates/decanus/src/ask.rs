@@ -8,12 +8,14 @@ use decanus_backend::{DryRun, Profile};
 use decanus_base::ErrorKind;
 use decanus_base::settings::Source;
 use decanus_chat::file::PATIENCE;
-use decanus_chat::{ChatFile, MemoryTranscript, Problem, Transcript, plan};
-use decanus_tool::Run;
+use decanus_chat::plan::{Grant, Item, Place, Plan, ToolUse};
+use decanus_chat::{ChatFile, MemoryTranscript, Transcript, plan};
 use decanus_tool::run::Limits;
+use decanus_tool::{Event, Offer, Permissions, Run, ToolRegistry};
 use tokio_util::sync::CancellationToken;
 
 use crate::Decanus;
+use crate::actions::{Actions, at};
 use crate::error::Error;
 use crate::options::Options;
 
@@ -36,6 +38,8 @@ pub struct Ask {
     pub stream: bool,
     /// Whether to tell how choices are made.
     pub explain: bool,
+    /// Whether `cmd` messages of the chat may run commands.
+    pub allow_cmd: bool,
     /// Do not lock or change the chat: for a dry run.
     pub read_only: bool,
     /// Ends the wait for a chat that somebody else holds.
@@ -62,6 +66,7 @@ impl Ask {
             options: Vec::new(),
             stream: true,
             explain: false,
+            allow_cmd: false,
             read_only: false,
             cancel: CancellationToken::new(),
         }
@@ -72,36 +77,62 @@ impl Ask {
 pub struct Session {
     agent: Agent,
     request: Option<Request>,
+    items: Vec<Item>,
+    actions: Actions,
     store: Box<dyn Transcript>,
     /// The endpoint that will be asked.
     pub profile: Arc<Profile>,
     /// The bounds to run in: the project's, with those of the options over them.
     pub limits: Limits,
+    /// The paths that the chat grants.
+    pub permissions: Permissions,
     /// What the user should know before it starts.
     pub warnings: Vec<String>,
 }
 
 impl Session {
-    /// Asks, and calls tools until there is an answer.
+    /// Carries out what the chat asks for first, asks, and calls tools until there is an answer.
     pub async fn run(&mut self, run: &Run) -> Outcome {
-        match self.request.take() {
-            Some(request) => self.agent.run(request, self.store.as_mut(), run).await,
-            None => Outcome {
+        let Some(mut request) = self.request.take() else {
+            return Outcome {
                 idle: true,
                 ..Outcome::default()
-            },
+            };
+        };
+        match self.actions.carry_out(std::mem::take(&mut self.items), run).await {
+            Ok(messages) => request.messages = messages,
+            Err(error) => {
+                return Outcome {
+                    error: Some(error),
+                    ..Outcome::default()
+                };
+            }
         }
+        self.agent.run(request, self.store.as_mut(), run).await
     }
 
-    /// The first request, without sending it.
+    /// The first request, without sending it. No task or command is run: stored results are taken, and what is missing
+    /// is warned of.
     ///
     /// # Errors
-    /// Those of encoding.
-    pub fn dry_run(&mut self) -> Result<DryRun, Error> {
+    /// Those of encoding, and actions of the chat that can never be carried out.
+    pub fn dry_run(&mut self, run: &Run) -> Result<DryRun, Error> {
         let request = self
             .request
-            .as_ref()
+            .as_mut()
             .ok_or_else(|| Error::usage("this session was run already"))?;
+        let carried = self.actions.look_up(self.items.clone(), run);
+        if let Some((place, error)) = carried.failed.into_iter().next() {
+            return Err(at(&place, error).into());
+        }
+        for action in carried.undone {
+            let text = format!(
+                "{}: {} was not run; its result is not in this request",
+                action.place, action.message.role
+            );
+            run.emit(Event::Warning(text));
+        }
+        request.messages = carried.messages;
         Ok(self.agent.dry_run(request)?)
     }
 }
@@ -110,7 +141,8 @@ impl Decanus {
     /// Decides everything about a question: reads the chat, finds endpoint, model and tools. Nothing is asked or run.
     ///
     /// # Errors
-    /// Unknown endpoints, models and tools, bad files, a chat that somebody else holds.
+    /// Unknown endpoints, models and tools, bad files, a chat that somebody else holds or that asks for what can't be
+    /// done.
     pub async fn prepare(&self, ask: Ask) -> Result<Session, Error> {
         let (store, parsed): (Box<dyn Transcript>, _) = match &ask.chat {
             None => (Box::new(MemoryTranscript::default()), decanus_chat::Parsed::default()),
@@ -131,15 +163,16 @@ impl Decanus {
                 (Box::new(chat), loaded.parsed)
             }
         };
-        let plan = plan(&parsed.messages);
-        let mut warnings = problems(&ask, parsed.problems.iter().chain(&plan.problems));
+        let lookup = self.lookup(ask.allow_cmd);
+        let plan = plan(parsed, ask.chat.as_deref(), &lookup);
+        refuse(&plan)?;
+        let mut warnings: Vec<String> = plan.findings.iter().map(ToString::to_string).collect();
         let mut options = Options::default();
-        for (key, value) in &plan.options {
-            options.set(key, value.as_str().unwrap_or_default())?;
+        let taken = options.take(&plan.options);
+        if let Some((place, error)) = taken.faults.into_iter().next() {
+            return Err(at(&place, error).into());
         }
-        // What the chat's roles say holds over its own options; flags hold over both.
-        options.endpoint = plan.endpoint.clone().or(options.endpoint);
-        options.model = plan.model.clone().or(options.model);
+        warnings.extend(taken.warnings.iter().map(|(place, text)| format!("{place}: {text}")));
         for (key, value) in &ask.options {
             options.set(key, value)?;
         }
@@ -150,13 +183,14 @@ impl Decanus {
             profile.model = model;
         }
         let profile = Arc::new(profile);
-        let specs: Vec<String> = plan
-            .tools
-            .iter()
-            .map(|(spec, _)| spec.clone())
-            .chain(ask.tools.clone())
-            .collect();
-        let registry = Arc::new(self.tools(&specs).await?);
+        let mut offers = Vec::new();
+        for (place, found) in self.declared_tools(&plan).await {
+            offers.extend(found.map_err(|e| at(&place, e))?);
+        }
+        for spec in &ask.tools {
+            offers.extend(ToolRegistry::find(&self.sources, spec).await?);
+        }
+        let registry = Arc::new(ToolRegistry::new(offers));
         warnings.extend(registry.warnings().iter().cloned());
         if let Some(choice) = &options.tool_choice {
             let known = ["auto", "none", "required"].contains(&choice.as_str()) || registry.get(choice).is_some();
@@ -179,7 +213,7 @@ impl Decanus {
             })?;
         let conversation = backend.open(profile.clone())?;
         let request = Request {
-            messages: plan.messages,
+            messages: Vec::new(),
             question: ask.question,
             parameters: options.parameters,
             tool_choice: options.tool_choice,
@@ -191,14 +225,53 @@ impl Decanus {
         } else {
             profile.model.clone()
         };
+        let permissions = permissions(&plan);
         Ok(Session {
             agent: Agent::new(conversation, registry, model),
             request: Some(request),
+            actions: self.actions(&permissions),
+            items: plan.items,
             store,
             profile,
             limits,
+            permissions,
             warnings,
         })
+    }
+
+    /// The tools that a chat declares, each declaration by itself.
+    pub(crate) async fn declared_tools(&self, plan: &Plan) -> Vec<(Place, Result<Vec<Offer>, Error>)> {
+        let mut all = Vec::new();
+        for tool in &plan.tools {
+            all.push((tool.place.clone(), self.declared(tool).await));
+        }
+        all
+    }
+
+    async fn declared(&self, tool: &ToolUse) -> Result<Vec<Offer>, Error> {
+        let error = match ToolRegistry::find(&self.sources, &tool.spec()).await {
+            Ok(found) => return narrow(found, tool),
+            Err(error) => error,
+        };
+        // `calculator operation=add` has inputs and no task.
+        if let Some(other) = tool.without_task()
+            && let Ok(found) = ToolRegistry::find(&self.sources, &tool.name).await
+            && let [one] = found.as_slice()
+            && one.definition.name == tool.name
+        {
+            return narrow(found, &other);
+        }
+        Err(error.into())
+    }
+
+    pub(crate) fn actions(&self, permissions: &Permissions) -> Actions {
+        let mut readable = self.readable();
+        readable.extend(permissions.readable().cloned());
+        Actions {
+            workflows: self.workflows.clone(),
+            jobs: self.jobs.clone(),
+            readable,
+        }
     }
 
     /// The endpoint to ask, and who says so: what was named, the environment, decanus.toml, or `local` when it has a
@@ -238,7 +311,43 @@ async fn open_chat(path: PathBuf, cancel: CancellationToken) -> Result<(ChatFile
     }
 }
 
-fn problems<'a>(ask: &Ask, problems: impl Iterator<Item = &'a Problem>) -> Vec<String> {
-    let file = ask.chat.as_ref().map(|p| p.display().to_string()).unwrap_or_default();
-    problems.map(|p| format!("{file}:{}: {}", p.line, p.message)).collect()
+/// The paths that a chat grants.
+pub(crate) fn permissions(plan: &Plan) -> Permissions {
+    let (write, read) = plan.grants.iter().cloned().partition::<Vec<_>, _>(|g| g.write);
+    let paths = |grants: Vec<Grant>| grants.into_iter().map(|g| g.path).collect();
+    Permissions {
+        read: paths(read),
+        write: paths(write),
+    }
+}
+
+/// The tools of a declaration, with the inputs that it chooses.
+fn narrow(found: Vec<Offer>, tool: &ToolUse) -> Result<Vec<Offer>, Error> {
+    let Some(shown) = &tool.shown else {
+        return Ok(found);
+    };
+    let [_] = found.as_slice() else {
+        return Err(Error::usage(format!(
+            "inputs can be chosen for one task only: `tool: {} TASK input…`",
+            tool.name
+        )));
+    };
+    let narrowed = found.into_iter().map(|offer| offer.narrow(shown, &tool.forced));
+    narrowed.collect::<Result<_, _>>().map_err(Error::usage)
+}
+
+/// A chat that asks for what can't be done is not asked.
+fn refuse(plan: &Plan) -> Result<(), Error> {
+    let mut errors = plan.errors();
+    let Some(first) = errors.next() else {
+        return Ok(());
+    };
+    let error = Error::new(ErrorKind::Config, first.to_string());
+    Err(match errors.count() {
+        0 => error,
+        more => error.hint(format!(
+            "and {more} more: `decanus chat check {}` lists all",
+            first.shown
+        )),
+    })
 }

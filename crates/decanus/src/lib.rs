@@ -17,14 +17,17 @@
 //! The rooms below are re-exported under their names: [`base`], [`chat`], [`tool`], [`builtin`], [`backend`],
 //! [`workflow`], [`agent`].
 
+mod actions;
 mod ask;
+mod check;
 mod error;
 mod options;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use ask::{Ask, Session};
+pub use check::Checked;
 pub use decanus_agent as agent;
 pub use decanus_backend as backend;
 pub use decanus_base as base;
@@ -36,7 +39,9 @@ pub use error::Error;
 pub use options::Options;
 
 use backend::{Backend, BackendRegistry, Endpoints};
+use base::settings::Allowance;
 use base::{Project, Settings};
+use chat::Lookup;
 use tool::run::Limits;
 use tool::{Run, RunBuilder, ToolRegistry, ToolSource};
 use workflow::{JobStore, PathPolicy, WorkflowSource, Workflows};
@@ -69,7 +74,7 @@ impl Decanus {
         let settings = Settings::load(&project.root).map_err(base::project::ProjectError::from)?;
         let workflows = Workflows::discover(&project);
         let jobs = JobStore::new(settings.jobs_dir(&project.root));
-        let paths = PathPolicy::of(&project, Vec::new());
+        let paths = PathPolicy::of(&project, settings.allowed_paths(&project.root));
         let from_workflows = WorkflowSource::new(workflows.clone(), jobs.clone(), paths);
         Ok(Self {
             endpoints: Endpoints::new(&project),
@@ -112,6 +117,25 @@ impl Decanus {
     /// When a spec names nothing.
     pub async fn tools(&self, specs: &[String]) -> Result<ToolRegistry, Error> {
         Ok(ToolRegistry::resolve(&self.sources, specs.iter().map(String::as_str)).await?)
+    }
+
+    /// What a chat that the user named may read and do: files of the project and of the allowed paths; commands if
+    /// `allow_cmd` or decanus.toml say so.
+    pub fn lookup(&self, allow_cmd: bool) -> Lookup {
+        Lookup {
+            working_dir: self.project.working_dir.clone(),
+            readable: self.readable(),
+            chats: self.project.search("chats"),
+            named_by_user: true,
+            allow_cmd: allow_cmd || self.settings.allow.contains(&Allowance::Cmd),
+        }
+    }
+
+    /// The project's root and the allowed paths.
+    fn readable(&self) -> Vec<PathBuf> {
+        let mut readable = vec![self.project.root.clone()];
+        readable.extend(self.settings.allowed_paths(&self.project.root));
+        readable
     }
 
     /// A run with the project's limits.

@@ -1,6 +1,7 @@
 //! `-o KEY=VALUE` and `option:` lines: what steers the run, and what goes to the provider.
 
 use decanus_base::names::suggest;
+use decanus_chat::plan::{ChatOptions, Place};
 use decanus_tool::run::Limits;
 use serde_json::{Map, Value};
 
@@ -42,6 +43,15 @@ pub struct Options {
     pub warnings: Vec<String>,
 }
 
+/// What is to be said of a chat's options, each with its line.
+#[derive(Debug, Clone, Default)]
+pub struct Taken {
+    /// Options that can't be taken.
+    pub faults: Vec<(Place, Error)>,
+    /// What looks misspelt.
+    pub warnings: Vec<(Place, String)>,
+}
+
 impl Options {
     /// Takes one option; a later one of the same name replaces an earlier one. Values for the provider that read as a
     /// number, a boolean or JSON are sent as that.
@@ -72,6 +82,26 @@ impl Options {
             },
         }
         Ok(())
+    }
+
+    /// Takes the options of a chat.
+    pub fn take(&mut self, chat: &ChatOptions) -> Taken {
+        let mut taken = Taken::default();
+        for setting in chat.iter().filter(|s| s.key != "previous_response_id") {
+            let limits = self.limits.len();
+            let set = self.set(&setting.key, &setting.text).and_then(|()| {
+                // A limit is wrong where it is written, not where it is applied.
+                let mut new = self.limits[limits..].iter();
+                new.try_for_each(|(name, value)| Limits::default().set(name, value))
+                    .map_err(Error::usage)
+            });
+            taken.faults.extend(set.err().map(|e| (setting.place.clone(), e)));
+            let warnings = std::mem::take(&mut self.warnings);
+            taken
+                .warnings
+                .extend(warnings.into_iter().map(|w| (setting.place.clone(), w)));
+        }
+        taken
     }
 
     /// Sets the limits that the options name.

@@ -125,14 +125,14 @@ impl Dispatcher {
         let mut value = None;
         match result {
             Ok(result) => {
-                let (text, truncated) = fit(result.text(), &call.name, run);
+                let (text, truncated) = bound(result.text(), &call.name, run);
                 output.content = text;
                 output.truncated = truncated;
                 output.job = result.job.map(|j| j.path.to_string_lossy().into_owned());
                 value = Some(result.value);
             }
             Err(ToolError::Respond { class, message, job }) => {
-                output.content = fit(message, &call.name, run).0;
+                output.content = bound(message, &call.name, run).0;
                 output.error = Some(class.as_str().to_owned());
                 output.job = job.map(|p| p.to_string_lossy().into_owned());
             }
@@ -243,8 +243,9 @@ fn hand_out(finished: Finished, group: &[&FunctionCall], run: &Run, sink: &mut (
     }
 }
 
-/// A text that is within the limit, or its ends with what stands between them in a file.
-fn fit(text: String, name: &str, run: &Run) -> (String, bool) {
+/// A text that is within the limit for results, or its ends with what stands between them in a file; and whether it was
+/// cut. `name` begins the file's name.
+pub fn bound(text: String, name: &str, run: &Run) -> (String, bool) {
     let limit = run.limits().result_chars;
     // Bytes are never fewer than characters, so most texts need no counting.
     if text.len() <= limit {

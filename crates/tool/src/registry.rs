@@ -6,12 +6,10 @@ use std::sync::Arc;
 use decanus_base::names::did_you_mean;
 use decanus_chat::ToolDefinition;
 
+use crate::offer::Offer;
 use crate::schema::Checker;
 use crate::source::{SourceError, ToolSource};
 use crate::tool::Tool;
-
-/// A tool and its group.
-type Grouped = (String, Arc<dyn Tool>);
 
 /// A tool of the registry.
 #[derive(Clone)]
@@ -40,20 +38,24 @@ pub type RegistryError = SourceError;
 impl ToolRegistry {
     /// A registry of these tools, each with its group. Tools of different groups with the same name all get their
     /// group as a prefix, with a warning; the same tool given twice counts once.
-    pub fn new(tools: impl IntoIterator<Item = Grouped>) -> Self {
-        let mut by_name: BTreeMap<String, Vec<Grouped>> = BTreeMap::new();
-        for (group, tool) in tools {
-            let same = by_name.entry(tool.definition().name.clone()).or_default();
-            match same.iter_mut().find(|(g, _)| *g == group) {
-                Some(earlier) => earlier.1 = tool,
-                None => same.push((group, tool)),
+    pub fn new(tools: impl IntoIterator<Item = impl Into<Offer>>) -> Self {
+        let mut by_name: BTreeMap<String, Vec<Offer>> = BTreeMap::new();
+        for offer in tools.into_iter().map(Into::into) {
+            let same = by_name.entry(offer.definition.name.clone()).or_default();
+            match same.iter_mut().find(|o| o.group == offer.group) {
+                Some(earlier) => *earlier = offer,
+                None => same.push(offer),
             }
         }
         let mut registry = Self::default();
         for (name, same) in by_name {
             let collide = same.len() > 1;
-            for (group, tool) in same {
-                let mut definition = tool.definition().clone();
+            for Offer {
+                group,
+                tool,
+                mut definition,
+            } in same
+            {
                 if collide {
                     definition.name = format!("{group}_{name}");
                     let text = format!(
@@ -76,30 +78,37 @@ impl ToolRegistry {
         registry
     }
 
+    /// The tools that a spec stands for.
+    ///
+    /// # Errors
+    /// For a spec that no source knows, with names that may have been meant; and those of the sources.
+    pub async fn find(sources: &[Arc<dyn ToolSource>], spec: &str) -> Result<Vec<Offer>, RegistryError> {
+        for source in sources {
+            if let Some(found) = source.resolve(spec).await? {
+                return Ok(found.into_iter().map(Offer::from).collect());
+            }
+        }
+        let mut known = Vec::new();
+        for source in sources {
+            known.extend(source.names().await);
+        }
+        let guess = did_you_mean(spec, known.iter().map(String::as_str));
+        Err(SourceError::Unknown(format!(
+            "there is no tool or workflow `{spec}`{guess}"
+        )))
+    }
+
     /// A registry of the tools that some specs stand for.
     ///
     /// # Errors
-    /// For the first spec that no source knows, with names that may have been meant; and those of the sources.
+    /// Those of [`find`](Self::find).
     pub async fn resolve(
         sources: &[Arc<dyn ToolSource>],
         specs: impl IntoIterator<Item = &str>,
     ) -> Result<Self, RegistryError> {
         let mut tools = Vec::new();
-        'specs: for spec in specs {
-            for source in sources {
-                if let Some(found) = source.resolve(spec).await? {
-                    tools.extend(found);
-                    continue 'specs;
-                }
-            }
-            let mut known = Vec::new();
-            for source in sources {
-                known.extend(source.names().await);
-            }
-            let guess = did_you_mean(spec, known.iter().map(String::as_str));
-            return Err(SourceError::Unknown(format!(
-                "there is no tool or workflow `{spec}`{guess}"
-            )));
+        for spec in specs {
+            tools.extend(Self::find(sources, spec).await?);
         }
         Ok(Self::new(tools))
     }

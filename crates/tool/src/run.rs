@@ -20,6 +20,9 @@ pub struct Limits {
     pub result_chars: usize,
     /// Tool calls running side by side. Default 8.
     pub parallel_calls: usize,
+    /// Tokens of one request, as [`decanus_chat`] estimates them: older tool traffic is compacted to stay within it. No
+    /// bound by default.
+    pub context_tokens: Option<u64>,
     /// Time for one tool call. Default 120 s.
     pub tool_time: Duration,
     /// Time for one request to the model. Default 20 minutes.
@@ -36,6 +39,7 @@ impl Default for Limits {
             rounds: 50,
             result_chars: 100_000,
             parallel_calls: 8,
+            context_tokens: None,
             tool_time: Duration::from_secs(120),
             request_time: Duration::from_secs(20 * 60),
             identical_calls: 3,
@@ -52,6 +56,7 @@ impl Limits {
             rounds: settings.rounds.unwrap_or(d.rounds),
             result_chars: settings.result_chars.unwrap_or(d.result_chars),
             parallel_calls: settings.parallel_calls.unwrap_or(d.parallel_calls).max(1),
+            context_tokens: settings.context_tokens,
             tool_time: settings.tool_time.unwrap_or(d.tool_time),
             request_time: settings.request_time.unwrap_or(d.request_time),
             ..d
@@ -73,10 +78,18 @@ impl Limits {
             "rounds" => self.rounds = count()?,
             "result_chars" => self.result_chars = count()? as usize,
             "parallel_calls" => self.parallel_calls = count()?.max(1) as usize,
+            "context_tokens" => self.context_tokens = Some(count()?.into()),
             "tool_time" => self.tool_time = time()?,
             "request_time" => self.request_time = time()?,
             _ => {
-                let known = ["rounds", "result_chars", "parallel_calls", "tool_time", "request_time"];
+                let known = [
+                    "rounds",
+                    "result_chars",
+                    "parallel_calls",
+                    "context_tokens",
+                    "tool_time",
+                    "request_time",
+                ];
                 let guess = decanus_base::names::did_you_mean(name, known);
                 return Err(format!(
                     "there is no limit `{name}`{guess} (limits: {})",
@@ -94,6 +107,17 @@ pub enum LimitReached {
     /// Too many requests to the model.
     #[error("the limit of {0} rounds was reached without a final answer")]
     Rounds(u32),
+    /// The conversation is too long, and compacting its tool traffic does not help.
+    #[error(
+        "the conversation needs about {needed} tokens, more than limits.context_tokens = {budget}, even with its older \
+         tool calls left out"
+    )]
+    Context {
+        /// Tokens, as estimated.
+        needed: u64,
+        /// The limit.
+        budget: u64,
+    },
     /// The model made the same call again and again.
     #[error("the model called {name} with the same arguments {count} times in a row")]
     IdenticalCalls {
@@ -109,6 +133,7 @@ impl LimitReached {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Rounds(_) => "rounds",
+            Self::Context { .. } => "context",
             Self::IdenticalCalls { .. } => "identical_calls",
         }
     }
@@ -122,14 +147,34 @@ impl Diagnostic for LimitReached {
     fn hints(&self) -> Vec<String> {
         match self {
             Self::Rounds(_) => vec!["raise it with `-o limits.rounds=N`, or [limits] in decanus.toml".into()],
+            Self::Context { .. } => {
+                vec!["raise limits.context_tokens, drop what is not needed with `clear:`, or begin another chat".into()]
+            }
             Self::IdenticalCalls { .. } => vec!["a larger model, or a clearer question, may get further".into()],
         }
+    }
+}
+
+/// The paths that a run may use beside the project's own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Permissions {
+    /// May be read: absolute.
+    pub read: Vec<PathBuf>,
+    /// May be read and written: absolute.
+    pub write: Vec<PathBuf>,
+}
+
+impl Permissions {
+    /// All paths that may be read.
+    pub fn readable(&self) -> impl Iterator<Item = &PathBuf> {
+        self.read.iter().chain(&self.write)
     }
 }
 
 struct Inner {
     id: String,
     limits: Limits,
+    permissions: Permissions,
     cancel: CancellationToken,
     events: Option<EventSink>,
     /// Where results that are too long, and other by-products, are kept.
@@ -145,6 +190,7 @@ pub struct Run(Arc<Inner>);
 /// Makes a [`Run`].
 pub struct RunBuilder {
     limits: Limits,
+    permissions: Permissions,
     cancel: CancellationToken,
     events: Option<EventSink>,
     spill_dir: PathBuf,
@@ -154,6 +200,12 @@ impl RunBuilder {
     /// Bounds other than the defaults.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Paths that the run may use beside the project's own.
+    pub fn permissions(mut self, permissions: Permissions) -> Self {
+        self.permissions = permissions;
         self
     }
 
@@ -174,6 +226,7 @@ impl RunBuilder {
         Run(Arc::new(Inner {
             id: uuid::Uuid::new_v4().to_string(),
             limits: self.limits,
+            permissions: self.permissions,
             cancel: self.cancel,
             events: self.events,
             spill_dir: self.spill_dir,
@@ -188,6 +241,7 @@ impl Run {
     pub fn builder(spill_dir: impl Into<PathBuf>) -> RunBuilder {
         RunBuilder {
             limits: Limits::default(),
+            permissions: Permissions::default(),
             cancel: CancellationToken::new(),
             events: None,
             spill_dir: spill_dir.into(),
@@ -202,6 +256,11 @@ impl Run {
     /// The bounds.
     pub fn limits(&self) -> &Limits {
         &self.0.limits
+    }
+
+    /// The paths that the run may use beside the project's own.
+    pub fn permissions(&self) -> &Permissions {
+        &self.0.permissions
     }
 
     /// Cancelled when the run is to end.

@@ -111,6 +111,14 @@ impl PathRules {
         }
     }
 
+    /// For values in a chat: relative to the chat's folder, leading only into these folders and files.
+    pub fn within(base: impl Into<PathBuf>, roots: Vec<PathBuf>) -> Self {
+        Self {
+            base: base.into(),
+            within: Some(roots),
+        }
+    }
+
     fn resolve(&self, text: &str) -> Result<String, String> {
         if text.contains('\0') {
             return Err("a path can't hold a NUL character".into());

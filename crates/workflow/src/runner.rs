@@ -139,6 +139,14 @@ impl JobStore {
         self.ensure(job, options.force, &cx)
     }
 
+    /// The stored result of a job, if there is one that holds. Nothing is run.
+    pub fn done(&self, job: &Job) -> Option<StoredJob> {
+        match self.state(job) {
+            State::Fresh(record) => Some(self.stored(&self.paths(job), *record)),
+            State::Absent | State::Stale => None,
+        }
+    }
+
     fn ensure(&self, job: &Job, force: bool, cx: &Cx) -> Result<Done, JobError> {
         let paths = self.paths(job);
         let asked = Timestamp::now();

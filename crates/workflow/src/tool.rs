@@ -6,7 +6,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use decanus_base::{Diagnostic, ErrorKind, Project};
 use decanus_chat::ToolDefinition;
-use decanus_tool::{Args, JobRef, SourceError, Tool, ToolContext, ToolError, ToolErrorClass, ToolOutput, ToolSource};
+use decanus_tool::{
+    Args, JobRef, Permissions, SourceError, Tool, ToolContext, ToolError, ToolErrorClass, ToolOutput, ToolSource,
+};
 
 use crate::definition::{Task, Workflow};
 use crate::error::{JobError, WorkflowError};
@@ -36,10 +38,13 @@ impl PathPolicy {
         }
     }
 
-    /// The rules for values from a model, or from a user.
-    pub fn rules(&self, from_model: bool) -> PathRules {
+    /// The rules for values from a model, which may also name what its run allows, or from a user.
+    pub fn rules(&self, from_model: bool, allowed: &Permissions) -> PathRules {
         match from_model {
-            true => PathRules::confined(&self.root, &self.allowed),
+            true => {
+                let all: Vec<PathBuf> = self.allowed.iter().chain(allowed.readable()).cloned().collect();
+                PathRules::confined(&self.root, &all)
+            }
             false => PathRules::trusted(&self.working_dir),
         }
     }
@@ -82,7 +87,7 @@ impl Tool for TaskTool {
             }
             known
         });
-        let rules = self.paths.rules(cx.from_model);
+        let rules = self.paths.rules(cx.from_model, cx.run.permissions());
         let workflow = self.workflow.clone();
         let task = self.task.clone();
         // Files are read for the job's identity.

@@ -110,10 +110,10 @@ async fn a_conversation_broken_in_the_middle_can_be_asked() {
         "user: are you there?\n",
         "function_call_output: {\"id\":\"zzz\",\"content\":\"orphan result\"}\n",
     );
-    let plan = plan(&decanus_chat::parse(text).messages);
+    let plan = plan(decanus_chat::parse(text), None, &decanus_chat::Lookup::default());
     let server = ScriptedServer::start([Reply::chat_text("yes")]);
     let request = Request {
-        messages: plan.messages,
+        messages: plan.messages(),
         question: Some("well?".into()),
         ..Request::default()
     };

@@ -59,13 +59,23 @@ async fn ask(args: args::Ask, cx: &Context) -> Ended {
         options: args.options,
         stream: !args.no_stream,
         explain: args.explain,
+        allow_cmd: args.allow_cmd,
         read_only: args.dry_run,
         cancel: cx.signals.token.clone(),
     };
     let mut session = decanus.prepare(ask).await?;
     session.warnings.iter().for_each(|w| out.warn(w));
     if args.dry_run {
-        let request = session.dry_run()?;
+        let run = decanus
+            .run()
+            .limits(session.limits.clone())
+            .events(Arc::new(move |event| {
+                if let Event::Warning(text) = event {
+                    out.warn(text);
+                }
+            }))
+            .build();
+        let request = session.dry_run(&run)?;
         if out.json {
             let body = serde_json::from_str(&request.body).unwrap_or(Value::String(request.body));
             out.value(&json!({"target": request.target, "body": body}));
@@ -85,6 +95,7 @@ async fn ask(args: args::Ask, cx: &Context) -> Ended {
     let run = decanus
         .run()
         .limits(session.limits.clone())
+        .permissions(session.permissions.clone())
         .cancel(cx.signals.token.clone())
         .events(sink)
         .build();
@@ -160,7 +171,8 @@ fn summary(outcome: &Outcome, chat: Option<&PathBuf>) -> Map<String, Value> {
     map
 }
 
-fn content(message: &Message) -> Value {
+/// The content of a message for machines: an object for the roles that hold one.
+pub fn content(message: &Message) -> Value {
     let parsed = message
         .role
         .is_json()
@@ -169,7 +181,8 @@ fn content(message: &Message) -> Value {
     parsed.unwrap_or_else(|| Value::String(message.content.clone()))
 }
 
-fn message(message: &Message) -> Value {
+/// A message for machines.
+pub fn message(message: &Message) -> Value {
     json!({"role": message.role.as_str(), "content": content(message)})
 }
 

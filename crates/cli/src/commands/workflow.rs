@@ -7,7 +7,7 @@ use decanus::base::Diagnostic;
 use decanus::base::text::brief;
 use decanus::chat::Arguments;
 use decanus::tool::schema::prepare;
-use decanus::tool::{Event, Tool};
+use decanus::tool::{Event, Permissions, Tool};
 use decanus::workflow::{Input, PathPolicy, RunOptions, Task, TaskTool, Workflow, schema};
 use decanus::{Decanus, Error};
 use serde_json::{Map, Value, json};
@@ -142,7 +142,12 @@ impl args::Run {
         let inputs = values::collect(&self.values, tool.definition(), &decanus.project)?;
         let prepared =
             prepare(&Arguments::Object(inputs), tool.definition()).map_err(|e| Error::usage(e.to_string()))?;
-        let job = workflow.job(&self.task, &prepared.args, &policy.rules(false), self.name.as_deref())?;
+        let job = workflow.job(
+            &self.task,
+            &prepared.args,
+            &policy.rules(false, &Permissions::default()),
+            self.name.as_deref(),
+        )?;
         let path = decanus.jobs.path(&job);
         let options = RunOptions {
             cancel: cx.signals.token.clone(),

@@ -1,0 +1,118 @@
+//! What a chat means, found out without running anything.
+
+use std::path::Path;
+
+use decanus_chat::plan::{Finding, Place, Severity, pending, plan, sort};
+use decanus_chat::{ChatFile, FunctionCall, Message};
+use decanus_tool::ToolRegistry;
+use serde_json::{Map, Value};
+
+use crate::Decanus;
+use crate::ask::permissions;
+use crate::error::Error;
+use crate::options::Options;
+
+/// A chat, compiled.
+#[derive(Debug, Clone, Default)]
+pub struct Checked {
+    /// What the model would see. A task or command that was not run yet stands there as it is written.
+    pub messages: Vec<Message>,
+    /// The options in force at the end of the chat.
+    pub options: Map<String, Value>,
+    /// The names of the tools on offer.
+    pub tools: Vec<String>,
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+}
+
+impl Checked {
+    /// What keeps the chat, or a message of it, from being used.
+    pub fn errors(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(|f| f.severity != Severity::Warning)
+    }
+
+    /// What may not be meant.
+    pub fn warnings(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(|f| f.severity == Severity::Warning)
+    }
+}
+
+impl Decanus {
+    /// Compiles a chat: reads it and the files it names, looks up its tools and endpoint. No task, command, server or
+    /// model is run or asked; stored results of tasks are taken.
+    ///
+    /// # Errors
+    /// When the file can't be read at all. What is wrong in it is among the findings.
+    pub async fn check(&self, path: &Path, allow_cmd: bool) -> Result<Checked, Error> {
+        let loaded = ChatFile::read(path)?;
+        let lookup = self.lookup(allow_cmd);
+        let plan = plan(loaded.parsed, Some(path), &lookup);
+        let mut findings = plan.findings.clone();
+        let mut report = |place: &Place, severity, message: String| {
+            findings.push(Finding {
+                file: place.source.path.clone(),
+                shown: place.source.shown.clone(),
+                line: place.line,
+                severity,
+                message,
+            });
+        };
+        let mut options = Options::default();
+        let taken = options.take(&plan.options);
+        for (place, error) in taken.faults {
+            report(&place, Severity::Error, error.message);
+        }
+        for (place, warning) in taken.warnings {
+            report(&place, Severity::Warning, warning);
+        }
+        if let Some(setting) = plan.options.get("endpoint")
+            && let Err(error) = self.endpoints.load(&setting.text)
+        {
+            report(&setting.place, Severity::Warning, error.to_string());
+        }
+        let mut offers = Vec::new();
+        for (place, found) in self.declared_tools(&plan).await {
+            match found {
+                Ok(found) => offers.extend(found),
+                Err(error) => report(&place, Severity::Warning, error.message),
+            }
+        }
+        let registry = ToolRegistry::new(offers);
+        let run = self.run().build();
+        let carried = self.actions(&permissions(&plan)).look_up(plan.items.clone(), &run);
+        for (place, error) in &carried.failed {
+            report(place, Severity::Error, error.message.clone());
+        }
+        let open = pending(&carried.messages);
+        for call in open {
+            let line = plan
+                .messages()
+                .iter()
+                .find(|m| FunctionCall::from_message(m).is_ok_and(|c| c.id == call.id))
+                .and_then(|m| m.line);
+            let place = Place {
+                source: lookup.source(path),
+                line: line.unwrap_or(0),
+            };
+            let text = format!(
+                "the call `{}` of {} has no output; `ask -c` gives it one",
+                call.id, call.name
+            );
+            report(&place, Severity::Warning, text);
+        }
+        for warning in registry.warnings() {
+            let place = Place {
+                source: lookup.source(path),
+                line: 0,
+            };
+            report(&place, Severity::Warning, warning.clone());
+        }
+        sort(&mut findings, &lookup.shown(path));
+        Ok(Checked {
+            messages: carried.messages,
+            options: plan.options.to_map(),
+            tools: registry.names().map(str::to_owned).collect(),
+            findings,
+        })
+    }
+}
