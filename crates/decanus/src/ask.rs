@@ -181,6 +181,7 @@ impl Decanus {
         let request = Request {
             messages: plan.messages,
             question: ask.question,
+            totals: decanus_chat::meta::totals(&parsed.messages),
             parameters: options.parameters,
             tool_choice: options.tool_choice,
             stream: ask.stream,
