@@ -130,7 +130,7 @@ fn line(node: &Node, relation: Option<Relation>, again: bool) -> String {
         parts.push(tokens(&node.usage));
     }
     parts.extend(node.model.clone());
-    parts.extend(node.time.clone());
+    parts.extend(node.time.as_deref().map(to_milliseconds));
     parts.extend(node.seconds.map(|s| show_duration(Duration::from_secs_f64(s))));
     parts.extend(node.note.as_ref().map(|note| format!("({note})")));
     parts.join("  ")
@@ -149,6 +149,12 @@ fn tokens(usage: &Usage) -> String {
     let counts = WORDS.iter().zip(usage.fields());
     let shown = counts.filter_map(|(word, (_, n))| n.filter(|n| *n > 0).map(|n| format!("{word}={n}")));
     shown.collect::<Vec<_>>().join(" ")
+}
+
+/// A time to the millisecond: records of jobs are finer than a reader needs.
+fn to_milliseconds(time: &str) -> String {
+    let read = time.parse::<jiff::Timestamp>();
+    read.map_or_else(|_| time.to_owned(), |time| format!("{time:.3}"))
 }
 
 /// A text on one line, with nothing in it that a terminal would act on: neither a name nor an answer can fake a line.
