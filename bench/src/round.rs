@@ -172,6 +172,7 @@ async fn ask(agent: &mut Agent, case: Case, store: &mut Store, folder: &Path) ->
             Message::assistant("Good morning. What can I do?"),
         ],
         question: Some("What is 21 times 2?".into()),
+        totals: decanus::chat::Usage::default(),
         parameters: Map::new(),
         tool_choice: None,
         stream: case.stream,

@@ -20,6 +20,8 @@ pub struct Request {
     pub messages: Vec<Message>,
     /// The question, stored as a user message; none to go on with what is there.
     pub question: Option<String>,
+    /// The tokens that the chat has come to before this run (see [`decanus_chat::meta::totals`]).
+    pub totals: Usage,
     /// Request parameters over those of the endpoint.
     pub parameters: Map<String, Value>,
     /// `auto`, `none`, `required` or a tool's name; for the first request only.
@@ -35,6 +37,7 @@ impl Default for Request {
         Self {
             messages: Vec::new(),
             question: None,
+            totals: Usage::default(),
             parameters: Map::new(),
             tool_choice: None,
             stream: true,
@@ -83,6 +86,8 @@ struct Turn<'a> {
     version: Version,
     messages: Vec<Message>,
     ids: HashSet<String>,
+    /// Tokens of the whole chat.
+    totals: Usage,
     outcome: Outcome,
 }
 
@@ -130,6 +135,7 @@ impl Agent {
             store,
             messages: request.messages.clone(),
             ids,
+            totals: request.totals,
             outcome: Outcome::default(),
         };
         let result = self.steps(&request, &mut turn).await;
@@ -163,6 +169,8 @@ impl Agent {
             }
             tool_choice = None;
             if response.calls.is_empty() && response.text.trim().is_empty() {
+                // It was a request all the same, and its tokens count.
+                turn.store_response(response)?;
                 if std::mem::replace(&mut empty_before, true) {
                     return Err(AgentError::Empty(self.model.clone()));
                 }
@@ -320,8 +328,9 @@ impl Turn<'_> {
     /// which no earlier call of the conversation has.
     fn store_response(&mut self, response: Response) -> Result<Vec<FunctionCall>, StoreError> {
         let mut meta = Meta::new();
-        meta.set_usage(&response.usage)
-            .set("timestamp", decanus_chat::timestamp());
+        meta.set_usage(&response.usage);
+        self.totals = meta.set_checkpoint(&self.totals, &response.usage);
+        meta.set("timestamp", decanus_chat::timestamp());
         meta.set("inference_id", uuid::Uuid::new_v4());
         for (key, value) in [("model", &response.model), ("provider_response_id", &response.id)] {
             if let Some(value) = value {

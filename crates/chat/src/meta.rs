@@ -55,14 +55,44 @@ impl Meta {
         }
     }
 
+    /// Adds a request's counts to the running totals of its chat, and sets the six `*_c` keys to what they then are.
+    /// A request without counts sets none. Gives the new totals.
+    ///
+    /// `before` is what [`totals`] says of the metas above.
+    pub fn set_checkpoint(&mut self, before: &Usage, request: &Usage) -> Usage {
+        if request.is_empty() {
+            return *before;
+        }
+        let mut after = *before;
+        after += *request;
+        for (key, count) in TOTALS.iter().zip(after.fields()) {
+            self.set(key, count.1.unwrap_or(0));
+        }
+        after
+    }
+
+    /// The running totals, when it has any.
+    fn checkpoint(&self) -> Option<Usage> {
+        let [pt, ct, tt, cct, cwt, rt] = TOTALS.map(|key| self.count(key));
+        let totals = Usage {
+            pt,
+            ct,
+            tt,
+            cct,
+            cwt,
+            rt,
+        };
+        (!totals.is_empty()).then_some(totals)
+    }
+
     /// All pairs.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(k, v)| (k.as_str(), v.as_str()))
     }
 
     /// The line: numbers first, then texts by length, so that free text comes last. A value that holds `=`, quotes, a
-    /// backslash, blanks at its ends or a line break, or is a text of digits, is quoted, with `\` before `\` and `"`
-    /// and line breaks as `\n`, `\r`.
+    /// backslash, blanks at its ends or a line break is quoted, with `\` before `\` and `"` and line breaks as `\n`,
+    /// `\r`. All values are read as texts, so an id of digits needs no quotes.
     pub fn write(&self) -> String {
         let mut pairs: Vec<(usize, String)> = self
             .0
@@ -102,6 +132,19 @@ impl Meta {
     pub fn to_message(&self) -> Message {
         Message::new(Role::Meta, self.write())
     }
+}
+
+/// The keys of the running totals, in the order of [`Usage::fields`].
+const TOTALS: [&str; 6] = ["pt_c", "ct_c", "tt_c", "cct_c", "cwt_c", "rt_c"];
+
+/// The running totals that a chat has come to: those of its last meta that has any, so that the meta of a job or of an
+/// output does not reset them. Without any, nothing is known.
+pub fn totals(messages: &[Message]) -> Usage {
+    let metas = messages.iter().rev().filter(|m| m.role == Role::Meta);
+    metas
+        .filter_map(|m| Meta::read(&m.content).checkpoint())
+        .next()
+        .unwrap_or_default()
 }
 
 /// The next `key=` at or after `from` that stands at the beginning or behind a blank.
@@ -239,6 +282,46 @@ mod tests {
             r#"pt=5 reas="say \"hi\" a=b\\c""#,
             &[("pt", "5"), ("reas", r#"say "hi" a=b\c"#)],
         );
+    }
+
+    #[test]
+    fn a_checkpoint_goes_on_from_the_last_meta_that_has_one() {
+        let metas = [
+            "pt=10 ct=2 tt=12 pt_c=10 ct_c=2 tt_c=12",
+            "job=W/ask/x.chat",
+            "bytes=30",
+        ];
+        let messages: Vec<Message> = metas.iter().map(|m| Message::new(Role::Meta, *m)).collect();
+        let before = totals(&messages);
+        let request = Usage {
+            pt: Some(7),
+            tt: Some(8),
+            ..Usage::default()
+        };
+        let mut meta = Meta::new();
+        let after = meta.set_usage(&request).set_checkpoint(&before, &request);
+        assert_eq!(meta.write(), "pt=7 tt=8 pt_c=17 ct_c=2 tt_c=20 cct_c=0 cwt_c=0 rt_c=0");
+        assert_eq!(totals(&[meta.to_message()]).pt, after.pt);
+        assert_eq!((after.pt, after.ct, after.tt), (Some(17), Some(2), Some(20)));
+    }
+
+    #[test]
+    fn a_request_without_counts_has_no_checkpoint() {
+        let mut meta = Meta::new();
+        let before = Usage {
+            pt: Some(3),
+            ..Usage::default()
+        };
+        assert_eq!(meta.set_checkpoint(&before, &Usage::default()), before);
+        assert_eq!(meta, Meta::new());
+        assert!(totals(&[Message::new(Role::Meta, "pt=1 bytes=3"), Message::user("pt_c=9")]).is_empty());
+    }
+
+    #[test]
+    fn ids_stay_texts() {
+        let mut meta = Meta::new();
+        meta.set("provider_response_id", "0123456789012345678901");
+        assert_eq!(Meta::read(&meta.write()), meta);
     }
 
     #[test]

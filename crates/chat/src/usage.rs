@@ -71,7 +71,8 @@ impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
         let add = |a: &mut Option<u64>, b: Option<u64>| {
             if let Some(b) = b {
-                *a = Some(a.unwrap_or(0) + b);
+                // Counts come from files too, where they can be anything.
+                *a = Some(a.unwrap_or(0).saturating_add(b));
             }
         };
         add(&mut self.pt, other.pt);

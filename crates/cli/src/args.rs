@@ -37,6 +37,8 @@ pub enum Command {
     /// The stored jobs: list, look at, print a result
     #[command(subcommand)]
     Job(Job),
+    /// Where an answer came from: answers with their tokens, calls, jobs, files
+    Prov(Prov),
     /// The endpoints: list, look at, test
     #[command(subcommand)]
     Endpoint(Endpoint),
@@ -182,6 +184,22 @@ pub enum Job {
         /// A path, WORKFLOW/TASK/NAME, or a digest's first 6 characters or more
         job: String,
     },
+}
+
+#[derive(Args, Debug)]
+pub struct Prov {
+    /// A chat (a path, or a name for chats/NAME.chat), or a job (a path, WORKFLOW/TASK/NAME, or a digest's first letters)
+    #[arg(value_name = "CHAT|JOB")]
+    pub target: String,
+    /// Draw it: write a Graphviz file; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    pub dot: Option<String>,
+    /// Only the requests with their tokens
+    #[arg(long, conflicts_with = "dot")]
+    pub tokens: bool,
+    /// Also every record that speaks of a request, and what providers keep with their answers
+    #[arg(long)]
+    pub evidence: bool,
 }
 
 #[derive(Subcommand, Debug)]

@@ -5,6 +5,7 @@ mod args;
 mod commands;
 mod log;
 mod out;
+mod paths;
 mod signals;
 mod values;
 
@@ -114,6 +115,7 @@ async fn run(command: Command, cx: &Context) -> Ended {
         Command::Tool(tool) => commands::tool::run(tool, cx).await,
         Command::Workflow(workflow) => commands::workflow::run(workflow, cx).await,
         Command::Job(job) => commands::job::run(&job, cx),
+        Command::Prov(prov) => commands::prov::run(&prov, cx),
         Command::Endpoint(endpoint) => commands::endpoint::run(endpoint, cx).await,
         Command::Model(model) => commands::model::run(model, cx).await,
         Command::Init { folder } => commands::init::run(&folder, cx),

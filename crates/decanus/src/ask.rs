@@ -164,6 +164,7 @@ impl Decanus {
             }
         };
         let lookup = self.lookup(ask.allow_cmd);
+        let totals = decanus_chat::meta::totals(&parsed.messages);
         let plan = plan(parsed, ask.chat.as_deref(), &lookup);
         refuse(&plan)?;
         let mut warnings: Vec<String> = plan.findings.iter().map(ToString::to_string).collect();
@@ -215,6 +216,7 @@ impl Decanus {
         let request = Request {
             messages: Vec::new(),
             question: ask.question,
+            totals,
             parameters: options.parameters,
             tool_choice: options.tool_choice,
             stream: ask.stream,

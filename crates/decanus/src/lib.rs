@@ -15,7 +15,7 @@
 //! ```
 //!
 //! The rooms below are re-exported under their names: [`base`], [`chat`], [`tool`], [`builtin`], [`backend`],
-//! [`workflow`], [`agent`].
+//! [`workflow`], [`agent`], [`prov`].
 
 mod actions;
 mod ask;
@@ -33,6 +33,7 @@ pub use decanus_backend as backend;
 pub use decanus_base as base;
 pub use decanus_builtin as builtin;
 pub use decanus_chat as chat;
+pub use decanus_prov as prov;
 pub use decanus_tool as tool;
 pub use decanus_workflow as workflow;
 pub use error::Error;

@@ -199,6 +199,12 @@ impl StoredJob {
         }
     }
 
+    /// Whether its record could be read. Otherwise only what its path says is known.
+    pub fn is_readable(&self) -> bool {
+        // Every record that a runner writes says when it was made.
+        !self.record.created.is_empty()
+    }
+
     /// Why it has no result, if it failed.
     pub fn error(&self) -> Option<String> {
         match (&self.record.error, self.status()) {

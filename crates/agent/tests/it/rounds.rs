@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use decanus_agent::Request;
-use decanus_chat::{Effect, Message, Role};
+use decanus_chat::{Effect, Message, Meta, Role, Usage};
 use decanus_testkit::reply::chat_events;
 use decanus_testkit::{Reply, ScriptedServer, fixtures};
 use decanus_tool::Event;
@@ -377,4 +377,34 @@ async fn an_answer_that_a_filter_cut_is_said() {
             .iter()
             .any(|m| m.content.contains("finish=content_filter"))
     );
+}
+
+#[tokio::test]
+async fn each_answer_carries_what_the_chat_has_come_to() {
+    let server = ScriptedServer::start([
+        Reply::chat_call_stream(&[("c1", "echo", json!({"text": "x"}))]),
+        Reply::chat_stream(&["Done."]),
+    ]);
+    let counts = Arc::default();
+    let mut agent = agent(&server, [work("echo", Effect::Unknown, &counts)]);
+    let request = Request {
+        question: Some("Echo!".into()),
+        totals: Usage {
+            pt: Some(100),
+            ..Usage::default()
+        },
+        ..Request::default()
+    };
+    let (_, store) = Bench::new().go(&mut agent, request).await;
+    let metas: Vec<Meta> = store
+        .messages
+        .iter()
+        .filter(|m| m.role == Role::Meta)
+        .map(|m| Meta::read(&m.content))
+        .collect();
+    let running = |key: &str| metas.iter().map(|m| m.count(key).unwrap()).collect::<Vec<_>>();
+    assert_eq!(running("pt"), [10, 10]);
+    assert_eq!(running("pt_c"), [110, 120]);
+    assert_eq!(running("tt_c"), [15, 30]);
+    assert_eq!(running("rt_c"), [0, 0]);
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use decanus::agent::Outcome;
 use decanus::base::text::brief;
-use decanus::base::{Diagnostic, ErrorKind, Project};
+use decanus::base::{Diagnostic, ErrorKind};
 use decanus::chat::{FunctionCallOutput, Message, Usage};
 use decanus::tool::{Event, EventSink};
 use decanus::{Ask, Error};
@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::args;
 use crate::out::{Out, error_value};
+use crate::paths::chat_path;
 use crate::{Context, Ended, Failure};
 
 /// Characters of a call or its result on stderr.
@@ -274,17 +275,6 @@ fn machine_events(out: Out) -> EventSink {
         };
         out.line(&value.to_string());
     })
-}
-
-/// The chat that `-c` names.
-fn chat_path(name: &str, project: &Project) -> Result<PathBuf, Error> {
-    if name.contains('/') || name.ends_with(".chat") {
-        return Ok(project.user_path(name));
-    }
-    if !decanus::base::names::is_valid(name) {
-        return Err(Error::usage(format!("`{name}` can't be the name of a chat")));
-    }
-    Ok(project.root.join("chats").join(format!("{name}.chat")))
 }
 
 async fn question(words: &[String], cx: &Context) -> Result<Option<String>, Error> {

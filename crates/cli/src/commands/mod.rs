@@ -8,5 +8,6 @@ pub mod endpoint;
 pub mod init;
 pub mod job;
 pub mod model;
+pub mod prov;
 pub mod tool;
 pub mod workflow;

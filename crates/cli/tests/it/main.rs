@@ -7,6 +7,7 @@ mod endpoints;
 mod failures;
 mod jobs;
 mod models;
+mod prov;
 mod secrets;
 mod setup;
 mod signals;
