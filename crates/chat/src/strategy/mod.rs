@@ -1,22 +1,24 @@
 //! Prompt strategies: what the model sees of a conversation's tool traffic. What is stored never changes.
 //!
-//! A [`Strategy`] turns the messages of a conversation into a view of them, before every request. It is
-//! pure: the same messages always give the same view.
+//! A [`Strategy`] turns the messages of a conversation into a view of them, before every request. [`fit`] does the same
+//! for a number of tokens, after the strategies. Both are pure: the same messages always give the same view.
 //!
 //! What holds for all that is here: a call and its output (a pair) share one fate; records that can't be read, calls
 //! without an output and outputs without a call stay as they are; system, user and assistant texts are never touched.
 //!
 //! ```
 //! use decanus_chat::Message;
-//! use decanus_chat::strategy::{Settings, Strategies};
+//! use decanus_chat::strategy::{Settings, Strategies, fit};
 //!
 //! let messages = [Message::user("How are you?")];
 //! let chain = Strategies::default().resolve(Strategies::DEFAULT)?;
 //! let view = chain.apply(&messages, &Settings::default());
-//! assert_eq!(view, messages.as_slice());
+//! let fit = fit(&view, 8192, 300)?;
+//! assert_eq!(fit.messages, messages.as_slice());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod budget;
 mod edits;
 mod epoch;
 mod pairs;
@@ -35,6 +37,7 @@ use std::sync::Arc;
 use decanus_base::names::did_you_mean;
 use decanus_base::{Diagnostic, ErrorKind};
 
+pub use budget::{Fit, TooLong, estimate_tokens, fit};
 pub use epoch::ShortenToolsEpoch;
 pub use settings::Settings;
 pub use shorten::{ARGUMENT_CHARS, OUTPUT_CHARS, shorten};
