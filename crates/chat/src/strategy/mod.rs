@@ -27,6 +27,8 @@ mod shorten;
 mod tools;
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod testing;
 
 use std::borrow::Cow;
