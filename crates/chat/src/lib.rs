@@ -11,6 +11,7 @@ pub mod meta;
 pub mod parse;
 pub mod plan;
 pub mod print;
+pub mod strategy;
 pub mod usage;
 
 pub use call::{Arguments, FunctionCall, FunctionCallOutput};
