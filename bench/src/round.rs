@@ -15,7 +15,7 @@ use decanus::chat::{ChatFile, MemoryTranscript, Message, Meta, StoreError, Trans
 use decanus::tool::{Run, ToolRegistry, ToolSource};
 use decanus_testkit::{Reply, ScriptedServer};
 use reqwest::{Client, Response};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::table::{Measure, Row, Target, median};
 use crate::{Failed, Options};
@@ -172,11 +172,8 @@ async fn ask(agent: &mut Agent, case: Case, store: &mut Store, folder: &Path) ->
             Message::assistant("Good morning. What can I do?"),
         ],
         question: Some("What is 21 times 2?".into()),
-        totals: decanus::chat::Usage::default(),
-        parameters: Map::new(),
-        tool_choice: None,
         stream: case.stream,
-        explain: false,
+        ..Request::default()
     };
     let run = Run::builder(folder).build();
     let outcome = agent.run(request, store, &run).await;

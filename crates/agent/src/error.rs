@@ -3,6 +3,7 @@
 use decanus_backend::BackendError;
 use decanus_base::{Diagnostic, ErrorKind};
 use decanus_chat::StoreError;
+use decanus_chat::strategy::TooLong;
 use decanus_tool::LimitReached;
 
 /// A run that failed. What was done so far is in the outcome that comes with it, and in the chat.
@@ -87,6 +88,15 @@ impl From<StoreError> for AgentError {
             message: e.to_string(),
             hints: e.hints(),
         }
+    }
+}
+
+impl From<TooLong> for AgentError {
+    fn from(e: TooLong) -> Self {
+        Self::Limit(LimitReached::Context {
+            needed: e.needed,
+            budget: e.budget,
+        })
     }
 }
 

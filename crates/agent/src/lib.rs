@@ -7,4 +7,4 @@ mod error;
 mod turn;
 
 pub use error::AgentError;
-pub use turn::{Agent, Outcome, Request};
+pub use turn::{Agent, Outcome, Request, overhead};

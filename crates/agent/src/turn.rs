@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use decanus_backend::{CallCx, Collector, Conversation, Delta, FinishReason, Response, View};
+use decanus_chat::strategy::{Window, estimate_tokens};
 use decanus_chat::{
     Effect, FunctionCall, FunctionCallOutput, Message, Meta, Role, StoreError, ToolDefinition, Transcript, Usage,
     Version,
@@ -26,6 +27,8 @@ pub struct Request {
     pub parameters: Map<String, Value>,
     /// `auto`, `none`, `required` or a tool's name; for the first request only.
     pub tool_choice: Option<String>,
+    /// What the model sees of the conversation.
+    pub window: Window,
     /// Whether to ask for streams.
     pub stream: bool,
     /// Whether to tell how choices are made.
@@ -40,6 +43,7 @@ impl Default for Request {
             totals: Usage::default(),
             parameters: Map::new(),
             tool_choice: None,
+            window: Window::default(),
             stream: true,
             explain: false,
         }
@@ -74,6 +78,8 @@ pub struct Agent {
     conversation: Box<dyn Conversation>,
     registry: Arc<ToolRegistry>,
     definitions: Vec<ToolDefinition>,
+    /// Tokens of the definitions, as estimated.
+    overhead: u64,
     dispatcher: Dispatcher,
     /// The model's name, for messages.
     model: String,
@@ -94,22 +100,26 @@ struct Turn<'a> {
 impl Agent {
     /// An agent that asks this conversation and calls these tools.
     pub fn new(conversation: Box<dyn Conversation>, registry: Arc<ToolRegistry>, model: impl Into<String>) -> Self {
+        let definitions = registry.definitions();
         Self {
             conversation,
-            definitions: registry.definitions(),
+            overhead: overhead(&definitions),
+            definitions,
             dispatcher: Dispatcher::new(registry.clone()),
             registry,
             model: model.into(),
         }
     }
 
-    /// What the first request would be, without sending it. The question is not stored.
+    /// What the first request would be, within this many tokens, without sending it. The question is not stored.
     ///
     /// # Errors
-    /// Those of encoding.
-    pub fn dry_run(&mut self, request: &Request) -> Result<decanus_backend::DryRun, AgentError> {
+    /// Those of encoding; a budget that can't be kept.
+    pub fn dry_run(&mut self, request: &Request, budget: Option<u64>) -> Result<decanus_backend::DryRun, AgentError> {
         let mut messages = request.messages.clone();
+        order_outputs(&mut messages);
         messages.extend(request.question.clone().map(Message::user));
+        let messages = request.window.view(&messages, budget, self.overhead)?;
         let view = View {
             messages: &messages,
             tools: &self.definitions,
@@ -218,8 +228,13 @@ impl Agent {
         tool_choice: Option<&str>,
         turn: &Turn<'_>,
     ) -> (Response, Option<AgentError>) {
+        let budget = turn.run.limits().context_tokens;
+        let messages = match request.window.view(&turn.messages, budget, self.overhead) {
+            Ok(messages) => messages,
+            Err(error) => return (Response::default(), Some(error.into())),
+        };
         let view = View {
-            messages: &turn.messages,
+            messages: &messages,
             tools: &self.definitions,
             parameters: &request.parameters,
             tool_choice,
@@ -392,6 +407,17 @@ impl Turn<'_> {
         self.store(&Meta::new(), vec![output.to_message()])?;
         Ok(())
     }
+}
+
+/// Tokens that tool definitions take in a request, as estimated.
+pub fn overhead(definitions: &[ToolDefinition]) -> u64 {
+    let tokens = |d: &ToolDefinition| {
+        [&d.name, &d.description, &d.wire_parameters().to_string()]
+            .into_iter()
+            .map(|text| estimate_tokens(text))
+            .sum::<u64>()
+    };
+    definitions.iter().map(tokens).sum()
 }
 
 /// The output of a call in an answer that was cut.

@@ -9,6 +9,7 @@ use decanus_base::ErrorKind;
 use decanus_base::settings::Source;
 use decanus_chat::file::PATIENCE;
 use decanus_chat::plan::{Grant, Item, Place, Plan, ToolUse};
+use decanus_chat::strategy::{self, Strategies, Window};
 use decanus_chat::{ChatFile, MemoryTranscript, Transcript, plan};
 use decanus_tool::run::Limits;
 use decanus_tool::{Event, Offer, Permissions, Run, ToolRegistry};
@@ -133,7 +134,7 @@ impl Session {
             run.emit(Event::Warning(text));
         }
         request.messages = carried.messages;
-        Ok(self.agent.dry_run(request)?)
+        Ok(self.agent.dry_run(request, run.limits().context_tokens)?)
     }
 }
 
@@ -219,6 +220,7 @@ impl Decanus {
             totals,
             parameters: options.parameters,
             tool_choice: options.tool_choice,
+            window: self.window(&plan, options.prompt_strategies.as_deref())?,
             stream: ask.stream,
             explain: ask.explain,
         };
@@ -264,6 +266,24 @@ impl Decanus {
             return narrow(found, &other);
         }
         Err(error.into())
+    }
+
+    /// How the model sees a chat: by the strategies that are named, else the default; their settings from the
+    /// environment, with those of the chat over them.
+    pub(crate) fn window(&self, plan: &Plan, names: Option<&str>) -> Result<Window, Error> {
+        let chain = self.strategies.resolve(names.unwrap_or(Strategies::DEFAULT))?;
+        let read = |name: &str| std::env::var(name).ok();
+        let mut settings = strategy::Settings::from_env(read).map_err(|text| Error::new(ErrorKind::Config, text))?;
+        for config in plan
+            .config
+            .iter()
+            .filter(|c| strategy::Settings::KNOWN.contains(&c.key.as_str()))
+        {
+            settings
+                .set(&config.key, &config.value)
+                .map_err(|text| at(&config.place, Error::new(ErrorKind::Config, text)))?;
+        }
+        Ok(Window { chain, settings })
     }
 
     pub(crate) fn actions(&self, permissions: &Permissions) -> Actions {

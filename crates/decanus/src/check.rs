@@ -4,7 +4,7 @@ use std::path::Path;
 
 use decanus_chat::plan::{Finding, Place, Severity, pending, plan, sort};
 use decanus_chat::{ChatFile, FunctionCall, Message};
-use decanus_tool::ToolRegistry;
+use decanus_tool::{Limits, ToolRegistry};
 use serde_json::{Map, Value};
 
 use crate::Decanus;
@@ -83,6 +83,10 @@ impl Decanus {
         for (place, error) in &carried.failed {
             report(place, Severity::Error, error.message.clone());
         }
+        let whole = Place {
+            source: lookup.source(path),
+            line: 0,
+        };
         let open = pending(&carried.messages);
         for call in open {
             let line = plan
@@ -91,8 +95,8 @@ impl Decanus {
                 .find(|m| FunctionCall::from_message(m).is_ok_and(|c| c.id == call.id))
                 .and_then(|m| m.line);
             let place = Place {
-                source: lookup.source(path),
                 line: line.unwrap_or(0),
+                ..whole.clone()
             };
             let text = format!(
                 "the call `{}` of {} has no output; `ask -c` gives it one",
@@ -101,15 +105,31 @@ impl Decanus {
             report(&place, Severity::Warning, text);
         }
         for warning in registry.warnings() {
-            let place = Place {
-                source: lookup.source(path),
-                line: 0,
-            };
-            report(&place, Severity::Warning, warning.clone());
+            report(&whole, Severity::Warning, warning.clone());
         }
+        let mut limits = Limits::from_settings(&self.settings.limits);
+        let messages = match options
+            .apply_limits(&mut limits)
+            .and_then(|()| self.window(&plan, options.prompt_strategies.as_deref()))
+        {
+            Ok(window) => {
+                let overhead = decanus_agent::overhead(&registry.definitions());
+                match window.view(&carried.messages, limits.context_tokens, overhead) {
+                    Ok(view) => view.into_owned(),
+                    Err(error) => {
+                        report(&whole, Severity::Error, error.to_string());
+                        carried.messages
+                    }
+                }
+            }
+            Err(error) => {
+                report(&whole, Severity::Error, error.message);
+                carried.messages
+            }
+        };
         sort(&mut findings, &lookup.shown(path));
         Ok(Checked {
-            messages: carried.messages,
+            messages,
             options: plan.options.to_map(),
             tools: registry.names().map(str::to_owned).collect(),
             findings,

@@ -43,6 +43,7 @@ use backend::{Backend, BackendRegistry, Endpoints};
 use base::settings::Allowance;
 use base::{Project, Settings};
 use chat::Lookup;
+use chat::strategy::{Strategies, Strategy};
 use tool::run::Limits;
 use tool::{Run, RunBuilder, ToolRegistry, ToolSource};
 use workflow::{JobStore, PathPolicy, WorkflowSource, Workflows};
@@ -57,6 +58,8 @@ pub struct Decanus {
     pub endpoints: Endpoints,
     /// The backends of this build.
     pub backends: BackendRegistry,
+    /// The prompt strategies that can be chosen.
+    pub strategies: Strategies,
     /// The workflows of the project and of the user.
     pub workflows: Workflows,
     /// The jobs of the project.
@@ -81,6 +84,7 @@ impl Decanus {
             endpoints: Endpoints::new(&project),
             backends: BackendRegistry::with_http(),
             sources: vec![Arc::new(builtin::Builtins), Arc::new(from_workflows)],
+            strategies: Strategies::default(),
             local_is_ready: false,
             project,
             settings,
@@ -92,6 +96,12 @@ impl Decanus {
     /// Adds a backend that is not part of every build.
     pub fn with_backend(mut self, backend: Arc<dyn Backend>) -> Self {
         self.backends.register(backend);
+        self
+    }
+
+    /// Adds a prompt strategy, to be chosen by its name.
+    pub fn with_strategy(mut self, strategy: Arc<dyn Strategy>) -> Self {
+        self.strategies.register(strategy);
         self
     }
 

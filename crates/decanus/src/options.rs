@@ -8,16 +8,17 @@ use serde_json::{Map, Value};
 use crate::error::Error;
 
 /// Options that steer decanus in this build.
-const CONTROL: [&str; 6] = ["endpoint", "model", "tool_choice", "max_rounds", "limits", "timeout"];
-/// Options that will steer it.
-const LATER: [&str; 6] = [
-    "backend",
-    "persist",
-    "format",
+const CONTROL: [&str; 7] = [
+    "endpoint",
+    "model",
+    "tool_choice",
     "prompt_strategies",
-    "previous_response",
-    "websearch",
+    "max_rounds",
+    "limits",
+    "timeout",
 ];
+/// Options that will steer it.
+const LATER: [&str; 5] = ["backend", "persist", "format", "previous_response", "websearch"];
 /// Parameters of providers that resemble an option of ours and are none misspelt.
 const PROVIDERS: [&str; 4] = [
     "max_tokens",
@@ -35,6 +36,8 @@ pub struct Options {
     pub model: Option<String>,
     /// `auto`, `none`, `required` or a tool's name.
     pub tool_choice: Option<String>,
+    /// Prompt strategies, by name.
+    pub prompt_strategies: Option<String>,
     /// Limits by name, in the order given.
     pub limits: Vec<(String, String)>,
     /// What the provider gets.
@@ -63,6 +66,7 @@ impl Options {
             "endpoint" => self.endpoint = Some(value.to_owned()),
             "model" => self.model = Some(value.to_owned()),
             "tool_choice" => self.tool_choice = Some(value.to_owned()),
+            "prompt_strategies" => self.prompt_strategies = Some(value.to_owned()),
             "max_rounds" => self.limits.push(("rounds".into(), value.to_owned())),
             "timeout" => self.limits.push(("request_time".into(), value.to_owned())),
             _ if LATER.contains(&key) => {
@@ -95,7 +99,10 @@ impl Options {
                 new.try_for_each(|(name, value)| Limits::default().set(name, value))
                     .map_err(Error::usage)
             });
-            taken.faults.extend(set.err().map(|e| (setting.place.clone(), e)));
+            if let Err(error) = set {
+                self.limits.truncate(limits);
+                taken.faults.push((setting.place.clone(), error));
+            }
             let warnings = std::mem::take(&mut self.warnings);
             taken
                 .warnings

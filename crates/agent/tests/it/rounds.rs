@@ -332,7 +332,7 @@ async fn a_dry_run_is_what_is_sent() {
             stream,
             ..Request::default()
         };
-        let dry = agent.dry_run(&request()).unwrap();
+        let dry = agent.dry_run(&request(), None).unwrap();
         Bench::new().go(&mut agent, request()).await;
         assert_eq!(dry.body, server.requests()[0].text());
         assert_eq!(server.requests()[0].json()["temperature"], json!(0.5));

@@ -14,10 +14,13 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use decanus_base::names::did_you_mean;
+
 use crate::call::{FunctionCall, FunctionCallOutput};
 use crate::message::{Message, Role};
 use crate::meta::Meta;
 use crate::parse::Parsed;
+use crate::strategy::Settings;
 
 pub use compile::MAX_DEPTH;
 pub use lookup::{Lookup, MAX_CHAT, MAX_FILE, Place, Source, real_of};
@@ -180,15 +183,14 @@ pub struct Grant {
     pub write: bool,
 }
 
-/// A `config` line: a setting of this request.
+/// A `config` line: a setting of this request. What stands behind key and value (the parts of a program that it is for,
+/// in other programs) makes no difference.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The name.
     pub key: String,
     /// The value.
     pub value: String,
-    /// What else stands on the line: the parts of the program that it is for.
-    pub tokens: Vec<String>,
     /// Where it is written.
     pub place: Place,
 }
@@ -473,12 +475,19 @@ impl Planner<'_> {
             return;
         };
         match words.as_slice() {
-            [key, value, tokens @ ..] => self.plan.config.push(Config {
-                key: key.text.clone(),
-                value: value.text.clone(),
-                tokens: tokens.iter().map(|t| t.text.clone()).collect(),
-                place,
-            }),
+            [key, value, ..] => {
+                let key = key.text.clone();
+                if !Settings::KNOWN.contains(&key.as_str()) {
+                    let guess = did_you_mean(&key, Settings::KNOWN.iter().copied());
+                    let text = format!("config: nothing is set by `{key}`{guess}");
+                    self.compiler.report(&place, Severity::Warning, text);
+                }
+                self.plan.config.push(Config {
+                    key,
+                    value: value.text.clone(),
+                    place,
+                });
+            }
             _ => self.error(&place, "config takes a key and a value"),
         }
     }

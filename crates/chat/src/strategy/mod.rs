@@ -146,6 +146,49 @@ impl Chain {
     }
 }
 
+/// How the messages of one conversation are looked at before each of its requests.
+#[derive(Clone, Debug)]
+pub struct Window {
+    /// The strategies.
+    pub chain: Chain,
+    /// Their settings.
+    pub settings: Settings,
+}
+
+impl Default for Window {
+    /// [`Strategies::DEFAULT`] with its default settings.
+    fn default() -> Self {
+        Self {
+            chain: Chain(vec![Arc::new(ShortenToolsEpoch)]),
+            settings: Settings::default(),
+        }
+    }
+}
+
+impl Window {
+    /// What the model sees of some messages: strategies first, then, with a `budget` in tokens, what fits in it beside
+    /// the `overhead` (see [`fit`]).
+    ///
+    /// # Errors
+    /// When the budget can't be kept.
+    pub fn view<'a>(
+        &self,
+        messages: &'a [Message],
+        budget: Option<u64>,
+        overhead: u64,
+    ) -> Result<Cow<'a, [Message]>, TooLong> {
+        let view = self.chain.apply(messages, &self.settings);
+        let Some(budget) = budget else {
+            return Ok(view);
+        };
+        let fitted = match fit(&view, budget, overhead)?.messages {
+            Cow::Owned(fitted) => Some(fitted),
+            Cow::Borrowed(_) => None,
+        };
+        Ok(fitted.map_or(view, Cow::Owned))
+    }
+}
+
 impl fmt::Debug for Chain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.iter().map(|s| s.name())).finish()

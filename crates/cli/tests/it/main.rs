@@ -1,8 +1,10 @@
 //! The binary, run as people and machines run it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
+mod actions;
 mod ask;
 mod chats;
+mod check;
 mod endpoints;
 mod failures;
 mod jobs;
