@@ -8,17 +8,20 @@ use decanus_backend::{DryRun, Profile};
 use decanus_base::ErrorKind;
 use decanus_base::settings::Source;
 use decanus_chat::file::PATIENCE;
-use decanus_chat::plan::{Grant, Item, Place, Plan, ToolUse};
+use decanus_chat::plan::{Grant, Item, Place, Plan, Severity, ToolUse};
 use decanus_chat::strategy::{self, Strategies, Window};
 use decanus_chat::{ChatFile, MemoryTranscript, Transcript, plan};
 use decanus_tool::run::Limits;
-use decanus_tool::{Event, Offer, Permissions, Run, ToolRegistry};
+use decanus_tool::{Event, Offer, Permissions, Run, SourceError, ToolRegistry};
 use tokio_util::sync::CancellationToken;
 
 use crate::Decanus;
 use crate::actions::{Actions, at};
 use crate::error::Error;
 use crate::options::Options;
+
+/// The tools of a declaration, or how bad it is that there are none, and why.
+pub(crate) type Declared = Result<Vec<Offer>, (Severity, Error)>;
 
 /// A question and how to ask it.
 #[derive(Debug, Clone)]
@@ -187,7 +190,7 @@ impl Decanus {
         let profile = Arc::new(profile);
         let mut offers = Vec::new();
         for (place, found) in self.declared_tools(&plan).await {
-            offers.extend(found.map_err(|e| at(&place, e))?);
+            offers.extend(found.map_err(|(_, e)| at(&place, e))?);
         }
         for spec in &ask.tools {
             offers.extend(ToolRegistry::find(&self.sources, spec).await?);
@@ -244,7 +247,7 @@ impl Decanus {
     }
 
     /// The tools that a chat declares, each declaration by itself.
-    pub(crate) async fn declared_tools(&self, plan: &Plan) -> Vec<(Place, Result<Vec<Offer>, Error>)> {
+    pub(crate) async fn declared_tools(&self, plan: &Plan) -> Vec<(Place, Declared)> {
         let mut all = Vec::new();
         for tool in &plan.tools {
             all.push((tool.place.clone(), self.declared(tool).await));
@@ -252,7 +255,7 @@ impl Decanus {
         all
     }
 
-    async fn declared(&self, tool: &ToolUse) -> Result<Vec<Offer>, Error> {
+    async fn declared(&self, tool: &ToolUse) -> Declared {
         let error = match ToolRegistry::find(&self.sources, &tool.spec()).await {
             Ok(found) => return narrow(found, tool),
             Err(error) => error,
@@ -265,7 +268,11 @@ impl Decanus {
         {
             return narrow(found, &other);
         }
-        Err(error.into())
+        let severity = match error {
+            SourceError::Unknown(_) => Severity::Warning,
+            SourceError::Config(_) => Severity::Error,
+        };
+        Err((severity, error.into()))
     }
 
     /// How the model sees a chat: by the strategies that are named, else the default; their settings from the
@@ -344,18 +351,21 @@ pub(crate) fn permissions(plan: &Plan) -> Permissions {
 }
 
 /// The tools of a declaration, with the inputs that it chooses.
-fn narrow(found: Vec<Offer>, tool: &ToolUse) -> Result<Vec<Offer>, Error> {
+fn narrow(found: Vec<Offer>, tool: &ToolUse) -> Declared {
     let Some(shown) = &tool.shown else {
         return Ok(found);
     };
     let [_] = found.as_slice() else {
-        return Err(Error::usage(format!(
+        let text = format!(
             "inputs can be chosen for one task only: `tool: {} TASK input…`",
             tool.name
-        )));
+        );
+        return Err((Severity::Error, Error::usage(text)));
     };
     let narrowed = found.into_iter().map(|offer| offer.narrow(shown, &tool.forced));
-    narrowed.collect::<Result<_, _>>().map_err(Error::usage)
+    narrowed
+        .collect::<Result<_, _>>()
+        .map_err(|text| (Severity::Error, Error::usage(text)))
 }
 
 /// A chat that asks for what can't be done is not asked.

@@ -74,7 +74,7 @@ impl Decanus {
         for (place, found) in self.declared_tools(&plan).await {
             match found {
                 Ok(found) => offers.extend(found),
-                Err(error) => report(&place, Severity::Warning, error.message),
+                Err((severity, error)) => report(&place, severity, error.message),
             }
         }
         let registry = ToolRegistry::new(offers);

@@ -88,14 +88,14 @@ fn stored_jobs_and_steps() {
         .join("/");
     s.write(
         "chats/a.chat",
-        &format!("meta: job={short}\nstep: greet\njob: {short}\ninline_job: {job}\nuser: Well?\n"),
+        &format!("meta: job={short}\nstep: greet\nuser: and\njob: {short}\ninline_job: {job}\nuser: Well?\n"),
     );
     let server = answered();
     ask(&s, &server, &["-c", "a"]).exits(0);
     let sent = sent(&server, 0);
     assert_eq!(sent[0], ("assistant".into(), "hello Eve".into()));
-    assert_eq!((sent[1].1.as_str(), sent[2].1.as_str()), ("shout({})", "HELLO EVE"));
-    assert!(sent[3].1.contains("HELLO EVE\n</file>"), "{sent:?}");
+    assert_eq!((sent[2].1.as_str(), sent[3].1.as_str()), ("shout({})", "HELLO EVE"));
+    assert!(sent[4].1.contains("HELLO EVE\n</file>"), "{sent:?}");
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn dry_runs_run_nothing() {
         "chats/a.chat",
         "task: Lab greet who=Ada\ncmd: touch made\nuser: Well?\n",
     );
-    let server = ScriptedServer::start([]);
+    let server = ScriptedServer::start::<Reply>([]);
     let dry = ask(&s, &server, &["-c", "a", "--dry-run", "--allow-cmd"]).exits(0);
     assert!(dry.stderr.contains("chats/a.chat:1: task was not run"), "{dry}");
     assert!(dry.stderr.contains("chats/a.chat:2: cmd was not run"), "{dry}");
@@ -203,9 +203,9 @@ fn commands_run_only_where_the_user_said_so() {
 fn commands_have_limits() {
     let s = Sandbox::new();
     s.write("decanus.toml", "allow = ['cmd']\n[limits]\ntool_time = '300ms'\n");
-    let server = ScriptedServer::start([]);
+    let server = ScriptedServer::start::<Reply>([]);
     for (command, text) in [
-        ("sleep 60", "took longer than 300"),
+        ("sleep 60", "took longer than 0.3s"),
         ("yes", "wrote more than 10"),
         ("head -c 10 /dev/zero", "binary"),
         ("no-such-program", "can't be started"),
@@ -251,14 +251,14 @@ fn a_grant_holds_for_the_paths_that_a_model_names() {
     let s = lab();
     s.write(
         "workflows/Read/workflow.yaml",
-        "title: R\ntasks:\n  read:\n    description: Reads.\n    inputs: {path: {type: file, required: true}}\n    run: [cat, \"{path}\"]\n",
+        "title: R\ntasks:\n  read:\n    description: Reads.\n    inputs: {table: {type: file, required: true}}\n    run: [cat, \"{table}\"]\n",
     );
     let outside = Sandbox::new();
     outside.write("f.txt", "far");
     let far = outside.path("f.txt").display().to_string();
     let script = || {
         ScriptedServer::start([
-            Reply::chat_call_stream(&[("c1", "read", json!({"path": far}))]),
+            Reply::chat_call_stream(&[("c1", "read", json!({"table": far}))]),
             Reply::chat_stream(&["done"]),
         ])
     };
@@ -291,7 +291,7 @@ fn a_token_budget_is_kept() {
     let sizes: Vec<usize> = server.requests().iter().map(|r| r.text().len()).collect();
     assert!(sizes.iter().all(|size| *size < 2500 * 4), "{sizes:?}");
     assert!(server.requests()[12].text().contains("word word"));
-    let server = ScriptedServer::start([]);
+    let server = ScriptedServer::start::<Reply>([]);
     let failed = ask(
         &s,
         &server,

@@ -309,3 +309,36 @@ fn a_chat_that_is_edited_meanwhile_is_not_overwritten() {
     );
     assert_eq!(s.read("chats/a.chat"), edited);
 }
+
+/// Killed between a tool's output and the next request: the output is on disk, and the chat is finished from there.
+#[test]
+fn killed_after_an_output_a_chat_is_finished() {
+    let s = lab();
+    let server = ScriptedServer::with(|request| {
+        let text = request.text();
+        match (text.contains("hello Ada"), text.contains("\"greet\",\"arguments\"")) {
+            (false, _) => Reply::chat_calls(&[("c1", "greet", json!({"who": "Ada"}))]),
+            _ => Reply::never(),
+        }
+    });
+    s.endpoint("e", &server.url());
+    let first = Running::start(&s, &["ask", "-e", "e", "-c", "a", "-t", "Lab/greet", "Greet Ada"]);
+    wait_for("the second request", || (server.requests().len() == 2).then_some(()));
+    first.signal(nix::sys::signal::Signal::SIGKILL);
+    first.end();
+    let roles = |s: &Sandbox| -> Vec<String> { chat(s, "chats/a.chat").into_iter().map(|(r, _)| r).collect() };
+    assert_eq!(roles(&s), ["user", "function_call", "function_call_output"]);
+    let server = ScriptedServer::start([Reply::chat_text("Greeted.")]);
+    let second = ask(&s, &server, &["-c", "a", "-t", "Lab/greet"]).exits(0);
+    assert_eq!(second.stdout, "Greeted.\n");
+    assert_eq!(
+        contents(&server.requests()[0].json()),
+        ["user: Greet Ada", "assistant: -", "tool: hello Ada"]
+    );
+    assert_eq!(
+        roles(&s),
+        ["user", "function_call", "function_call_output", "assistant"]
+    );
+    assert_eq!(run(&s, &["chat", "check", "chats/a.chat"]).exits(0).stderr, "");
+    assert_eq!(greeted(&s), 1);
+}
