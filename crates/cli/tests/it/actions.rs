@@ -88,7 +88,7 @@ fn stored_jobs_and_steps() {
         .join("/");
     s.write(
         "chats/a.chat",
-        &format!("meta: job={short}\nstep: greet\nuser: and\njob: {short}\ninline_job: {job}\nuser: Well?\n"),
+        format!("meta: job={short}\nstep: greet\nuser: and\njob: {short}\ninline_job: {job}\nuser: Well?\n"),
     );
     let server = answered();
     ask(&s, &server, &["-c", "a"]).exits(0);
@@ -117,7 +117,7 @@ fn what_fails_is_named_with_its_line_and_nothing_is_asked() {
         ("tool: nope", 2, "there is no tool"),
     ] {
         let s = lab();
-        s.write("chats/a.chat", &format!("system: x\n{line}\nuser: Well?\n"));
+        s.write("chats/a.chat", format!("system: x\n{line}\nuser: Well?\n"));
         let server = answered();
         let failed = ask(&s, &server, &["-c", "a"]).exits(code);
         assert!(failed.stderr.contains("chats/a.chat:2: "), "{line}: {failed}");
@@ -211,7 +211,7 @@ fn commands_have_limits() {
         ("no-such-program", "can't be started"),
         ("sh -c 'echo lost >&2; exit 7'", "exit code 7: lost"),
     ] {
-        s.write("a.chat", &format!("cmd: {command}\nuser: x\n"));
+        s.write("a.chat", format!("cmd: {command}\nuser: x\n"));
         if command == "yes" {
             s.write("decanus.toml", "allow = ['cmd']\n");
         }
@@ -227,7 +227,7 @@ fn allowed_paths_open_files_for_chats_and_models() {
     let outside = Sandbox::new();
     outside.write("d/f.txt", "far");
     let far = outside.path("d/f.txt").display().to_string();
-    s.write("chats/a.chat", &format!("file: {far}\nuser: q\n"));
+    s.write("chats/a.chat", format!("file: {far}\nuser: q\n"));
     let server = ScriptedServer::start([Reply::chat_stream(&["ok"]), Reply::chat_stream(&["ok"])]);
     let refused = ask(&s, &server, &["-c", "a"]).exits(2);
     assert!(
@@ -235,13 +235,13 @@ fn allowed_paths_open_files_for_chats_and_models() {
         "{refused}"
     );
     let folder = outside.path("d").display().to_string();
-    s.write("decanus.toml", &format!("allowed_paths = ['{folder}']\n"));
+    s.write("decanus.toml", format!("allowed_paths = ['{folder}']\n"));
     ask(&s, &server, &["-c", "a"]).exits(0);
     assert_eq!(sent(&server, 0)[0].1, format!("<file name=\"{far}\">\nfar\n</file>"));
     s.write("decanus.toml", "");
     s.write(
         "chats/a.chat",
-        &format!("allow_read_path: {folder}\nfile: {far}\nuser: q\n"),
+        format!("allow_read_path: {folder}\nfile: {far}\nuser: q\n"),
     );
     ask(&s, &server, &["-c", "a"]).exits(0);
 }
@@ -263,7 +263,7 @@ fn a_grant_holds_for_the_paths_that_a_model_names() {
         ])
     };
     let result = |grant: &str| {
-        s.write("chats/a.chat", &format!("{grant}tool: Read\nuser: q\n"));
+        s.write("chats/a.chat", format!("{grant}tool: Read\nuser: q\n"));
         let server = script();
         ask(&s, &server, &["-c", "a"]).exits(0);
         sent(&server, 1)[2].1.clone()

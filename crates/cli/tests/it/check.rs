@@ -168,7 +168,7 @@ fn prompt_strategies_show() {
     };
     let chat = |head: &str| format!("{head}user: q\n{}", (0..60).map(pair).collect::<String>());
     let sizes = |head: &str| -> (usize, usize) {
-        s.write("a.chat", &chat(head));
+        s.write("a.chat", chat(head));
         let checked = check(&s, "a.chat").exits(0).json();
         let messages = checked["messages"].as_array().unwrap().clone();
         let outputs = messages.iter().filter(|m| m["role"] == "function_call_output");
@@ -192,7 +192,7 @@ fn prompt_strategies_show() {
     assert!(failed.stderr.contains("shorten_tools"), "{failed}");
     s.write(
         "c.chat",
-        &format!("option: limits.context_tokens 20\nuser: {}\n", "word ".repeat(100)),
+        format!("option: limits.context_tokens 20\nuser: {}\n", "word ".repeat(100)),
     );
     let failed = run(&s, &["chat", "check", "c.chat"]).exits(2);
     assert!(failed.stderr.contains("20"), "{failed}");
