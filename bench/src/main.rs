@@ -1,7 +1,7 @@
 //! Measures decanus against what it is built on, prints one table, and fails when a target is missed.
 //!
-//! Times on a shared machine are not stable, so every figure is a ratio of two medians that were measured in turns, in
-//! one run. See docs/benchmarks.md.
+//! Times on a shared machine are not stable, so figures are ratios of two medians that were measured in turns, in one run,
+//! wherever there is something to compare with. See docs/benchmarks.md.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod chat;

@@ -82,8 +82,8 @@ enum Region<'a> {
     Element(&'a str, usize),
 }
 
-/// One pass over the lines of a text. Nothing is searched twice, and content is copied once, when its message is whole:
-/// hostile texts cost no more for their length than others (`bench/run chat`).
+/// One pass over the lines of a text. Content is copied once, when its message is whole, and no search goes over the same
+/// text again and again, so that hostile texts too take time in proportion to their length (`bench/run chat`).
 struct Parser<'a> {
     text: &'a str,
     parsed: Parsed,
