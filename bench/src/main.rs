@@ -1,9 +1,10 @@
 //! Measures decanus against what it is built on, prints one table, and fails when a target is missed.
 //!
-//! Times on a shared machine are not stable, so every figure is a ratio of two medians that were measured in turns, in
-//! one run. See docs/benchmarks.md.
+//! Times on a shared machine are not stable, so figures are ratios of two medians that were measured in turns, in one run,
+//! wherever there is something to compare with. See docs/benchmarks.md.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod chat;
 mod local;
 mod round;
 mod start;
@@ -16,7 +17,7 @@ use std::process::ExitCode;
 type Failed = Box<dyn std::error::Error>;
 
 const HELP: &str = "\
-decanus-bench [start] [rounds] [local]: all three when none is named
+decanus-bench [start] [chat] [rounds] [local]: all four when none is named
 
   DECANUS_BENCH_BINARY   the decanus binary to start (default: beside this program)
   DECANUS_BENCH_STARTS   starts of each program (default: 300)
@@ -29,6 +30,8 @@ decanus-bench [start] [rounds] [local]: all three when none is named
 pub struct Options {
     decanus: PathBuf,
     hello: PathBuf,
+    /// Works on a long chat in a process of its own.
+    chat: PathBuf,
     /// The local model's own measuring program.
     speed: PathBuf,
     project: PathBuf,
@@ -45,6 +48,7 @@ impl Options {
         Ok(Self {
             decanus: std::env::var_os("DECANUS_BENCH_BINARY").map_or_else(|| folder.join("decanus"), PathBuf::from),
             hello: folder.join("decanus-bench-hello"),
+            chat: folder.join("decanus-bench-chat"),
             speed: folder.join("examples/speed"),
             project: Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/lab"),
             scratch: folder.to_owned(),
@@ -66,7 +70,7 @@ fn main() -> ExitCode {
     let chosen: Vec<String> = std::env::args().skip(1).collect();
     if let Some(other) = chosen
         .iter()
-        .find(|c| !["start", "rounds", "local"].contains(&c.as_str()))
+        .find(|c| !["start", "chat", "rounds", "local"].contains(&c.as_str()))
     {
         let asked = other == "--help" || other == "-h";
         eprintln!("{HELP}");
@@ -93,6 +97,9 @@ fn measure(chosen: &[String]) -> Result<Vec<table::Row>, Failed> {
     // The order matters: see `start::measure`.
     if wants("start") {
         rows.extend(start::measure(&options)?);
+    }
+    if wants("chat") {
+        rows.extend(chat::measure(&options)?);
     }
     if wants("rounds") {
         rows.extend(round::measure(&options)?);

@@ -11,13 +11,15 @@ pub enum Measure {
     Mebibytes(f64),
     /// Tokens a second.
     Speed(f64),
+    /// Megabytes a second.
+    Rate(f64),
 }
 
 impl Measure {
     fn number(self) -> f64 {
         match self {
             Self::Time(time) => time.as_secs_f64(),
-            Self::Mebibytes(number) | Self::Speed(number) => number,
+            Self::Mebibytes(number) | Self::Speed(number) | Self::Rate(number) => number,
         }
     }
 
@@ -27,6 +29,7 @@ impl Measure {
             Self::Time(time) => format!("{:.2} ms", time.as_secs_f64() * 1e3),
             Self::Mebibytes(number) => format!("{number:.1} MiB"),
             Self::Speed(number) => format!("{number:.1} tok/s"),
+            Self::Rate(number) => format!("{number:.0} MB/s"),
         }
     }
 }
@@ -40,6 +43,8 @@ pub enum Target {
     RatioAtLeast(f64),
     /// Ours at most the reference.
     AtMost,
+    /// Ours at least the reference.
+    AtLeast,
     /// Nothing: the figure is shown for what it is.
     None,
 }
@@ -82,6 +87,7 @@ impl Row {
             Target::RatioAtMost(limit) => ratio > limit,
             Target::RatioAtLeast(limit) => ratio < limit,
             Target::AtMost => ratio > 1.0,
+            Target::AtLeast => ratio < 1.0,
             Target::None => false,
         }
     }
@@ -91,6 +97,7 @@ impl Row {
             Target::RatioAtMost(limit) => format!("≤ {limit}"),
             Target::RatioAtLeast(limit) => format!("≥ {limit}"),
             Target::AtMost => "≤ 1".into(),
+            Target::AtLeast => "≥ 1".into(),
             Target::None => String::new(),
         };
         let (ours, reference, ratio, verdict) = match &self.measured {
@@ -172,6 +179,7 @@ mod tests {
             .is_missed()
         );
         assert!(Row::new("a", Target::AtMost, Measure::Mebibytes(26.0), Measure::Mebibytes(25.0)).is_missed());
+        assert!(Row::new("a", Target::AtLeast, Measure::Rate(199.0), Measure::Rate(200.0)).is_missed());
         let row = Row::not_measured("b", Target::AtMost, "no reason");
         assert!(!row.is_missed());
         assert!(show(&[row]).contains("not measured: no reason"));

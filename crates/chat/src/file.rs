@@ -4,6 +4,7 @@
 //! line feed; it is written at once and synced. A step that is shorter than it says was torn by a crash: it is not
 //! read, and before the next append it is moved to `FILE.torn`.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -106,7 +107,7 @@ pub struct ChatFile {
     path: PathBuf,
     file: File,
     length: u64,
-    unclosed_tags: Vec<String>,
+    unclosed_tags: BTreeSet<String>,
     open_region: Option<usize>,
     /// Whether the file was made by opening it.
     is_new: bool,
@@ -130,6 +131,8 @@ pub fn load(text: &str) -> Loaded {
         return Loaded { parsed, torn_at: None };
     };
     let line = text[..at].matches('\n').count() + 1;
+    // Not beside the second one: a long chat is in memory often enough.
+    drop(parsed);
     let mut parsed = parse(&text[..at]);
     parsed.problems.push(Problem::warning(
         line,
@@ -143,8 +146,10 @@ pub fn load(text: &str) -> Loaded {
 
 /// Where a step begins that is shorter than its `bytes=` says, or of which not even the meta line is whole.
 fn torn_at(text: &str, parsed: &Parsed) -> Option<usize> {
-    let mut last_end = None;
-    for (message, header) in parsed.messages.iter().zip(&parsed.headers) {
+    let mut step = None;
+    // From the end on: a later step shows that an earlier one was whole when that was written; since then somebody edited
+    // the file.
+    for (message, header) in parsed.messages.iter().zip(&parsed.headers).rev() {
         if message.role != Role::Meta {
             continue;
         }
@@ -152,17 +157,14 @@ fn torn_at(text: &str, parsed: &Parsed) -> Option<usize> {
         if !text[header.clone()].ends_with('\n') {
             return Some(begin);
         }
-        let Some(bytes) = Meta::read(&message.content).count("bytes") else {
-            continue;
-        };
-        let end = usize::try_from(bytes)
-            .ok()
-            .and_then(|b| header.end.checked_add(b))
-            .unwrap_or(usize::MAX);
-        // A later step shows that this one was whole when that was written; since then somebody edited the file.
-        last_end = Some((begin, end));
+        if let Some(bytes) = Meta::read(&message.content).count("bytes") {
+            let bytes = usize::try_from(bytes).ok();
+            let end = bytes.and_then(|b| header.end.checked_add(b)).unwrap_or(usize::MAX);
+            step = Some((begin, end));
+            break;
+        }
     }
-    let (begin, end) = last_end?;
+    let (begin, end) = step?;
     if end > text.len() {
         return Some(begin);
     }

@@ -154,18 +154,23 @@ fn pair_starts(text: &str, from: usize) -> Option<(usize, &str)> {
     while at < text.len() {
         let begins = at == 0 || bytes[at - 1] == b' ' || bytes[at - 1] == b'\n';
         if begins && text.is_char_boundary(at) {
-            let key_length = text[at..]
-                .find(|c: char| c == '=' || c.is_whitespace())
-                .unwrap_or(text.len() - at);
-            if key_length > 0 && bytes.get(at + key_length) == Some(&b'=') {
-                return Some((at, &text[at..at + key_length]));
+            if let Some(key) = key_at(text, at) {
+                return Some((at, key));
             }
-            at += key_length.max(1);
+            let word = text[at..].find(|c: char| c == '=' || c.is_whitespace());
+            at += word.unwrap_or(text.len() - at).max(1);
         } else {
             at += 1;
         }
     }
     None
+}
+
+/// The `key=` that stands right at a place.
+fn key_at(text: &str, at: usize) -> Option<&str> {
+    let rest = text.get(at..)?;
+    let length = rest.find(|c: char| c == '=' || c.is_whitespace())?;
+    (length > 0 && rest.as_bytes()[length] == b'=').then(|| &rest[..length])
 }
 
 /// A quoted value at the beginning of `rest`, unescaped, and its length with the quotes. The closing quote is the
@@ -190,7 +195,7 @@ fn quoted_value(rest: &str) -> Option<(String, usize)> {
             '\\' => escaped = true,
             '"' => {
                 let after = &rest[at + 1..];
-                if after.is_empty() || (after.starts_with(' ') && matches!(pair_starts(after, 1), Some((1, _)))) {
+                if after.is_empty() || (after.starts_with(' ') && key_at(after, 1).is_some()) {
                     return Some((value, at + 1));
                 }
                 value.push('"');

@@ -5,9 +5,23 @@
 //! behind the colon is a whole message; what follows it belongs to the user. `role:= "…"` gives the content exactly, as
 //! a JSON string. `\user: x` is the text `user: x`. There are no comments.
 
-use std::collections::HashMap;
+mod content;
+mod element;
+mod line;
+mod near;
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
+use memchr::{memchr, memchr_iter};
+
+use self::content::Content;
+pub(crate) use self::element::closing_tag;
+use self::element::{ClosingTags, depth_after, opening_tag};
+pub(crate) use self::line::{Line, classify, strip};
+use self::line::{closes_fence, command_output, opens_fence, resembles_header};
+use self::near::NearRoles;
 use crate::message::{Message, Role};
 
 /// What was read.
@@ -22,7 +36,7 @@ pub struct Parsed {
     /// The line of a region that is still open at the end: what is appended would become part of it.
     pub open_region: Option<usize>,
     /// Elements that were opened and never closed; a later closing tag would close them.
-    pub unclosed_tags: Vec<String>,
+    pub unclosed_tags: BTreeSet<String>,
 }
 
 /// Something wrong in a chat file.
@@ -56,95 +70,38 @@ impl Problem {
     }
 }
 
-/// What a line means where no region is open.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Line<'a> {
-    /// `role: rest`; `rest` is stripped.
-    Header(Role, &'a str),
-    /// `role:= "…"`, decoded.
-    Exact(Role, String),
-    /// `\role: …`, without the backslash.
-    Escaped(&'a str),
-    /// Anything else.
-    Text,
-}
-
-pub(crate) fn classify(line: &str) -> Line<'_> {
-    if let Some(rest) = line.strip_prefix('\\') {
-        // `\\user:` keeps both backslashes: only one that stands before a header is an escape.
-        return if resembles_header(rest) {
-            Line::Escaped(rest)
-        } else {
-            Line::Text
-        };
-    }
-    match header(line) {
-        None => Line::Text,
-        Some((role, rest)) => match rest
-            .strip_prefix('=')
-            .map(|json| serde_json::from_str::<String>(strip(json)))
-        {
-            Some(Ok(content)) => Line::Exact(role, content),
-            _ => Line::Header(role, strip(rest)),
-        },
-    }
-}
-
-/// Whether a line is a header, or would be one if its word were a role. Such lines are escaped and unescaped too, so that
-/// a role that a later version adds opens no message in an old file.
-pub(crate) fn resembles_header(line: &str) -> bool {
-    let is_word = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'_';
-    let length = line.bytes().take_while(|b| is_word(b)).count();
-    let Some(rest) = line[length..].strip_prefix(':').filter(|_| length > 0) else {
-        return false;
-    };
-    rest.is_empty() || rest.starts_with([' ', '\t', '\x0b', '\x0c', '\r']) || header(line).is_some()
-}
-
-/// A role at column 0 with a colon, and what follows it. `word://` is never a header.
-fn header(line: &str) -> Option<(Role, &str)> {
-    let (word, rest) = line.split_once(':')?;
-    let role = Role::from_word(word)?;
-    (!rest.starts_with("//")).then_some((role, rest))
-}
-
-/// Removes ASCII white space and NUL at both ends; blanks of other scripts are content.
-pub(crate) fn strip(text: &str) -> &str {
-    text.trim_matches(|c: char| matches!(c, ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c' | '\0'))
-}
-
 /// A region in which no line opens a message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Region {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Region<'a> {
     None,
     /// A fence of this many backticks.
     Fence(usize),
     /// `[[`, or the output of a command.
     Square,
     /// An element of this name, open this many times.
-    Element(String, usize),
+    Element(&'a str, usize),
 }
 
+/// One pass over the lines of a text. Content is copied once, when its message is whole, and no search goes over the same
+/// text again and again, so that hostile texts too take time in proportion to their length (`bench/run chat`).
 struct Parser<'a> {
     text: &'a str,
     parsed: Parsed,
     role: Role,
     /// Line and bytes of the block header whose content is being collected; none for text without one.
     opened: Option<(usize, Range<usize>)>,
-    content: String,
-    /// First line of the content, for text without a header.
-    content_at: (usize, usize),
-    region: Region,
+    content: Content<'a>,
+    region: Region<'a>,
     region_line: usize,
-    /// Where the last closing tag of each element is.
-    last_close: HashMap<String, Option<usize>>,
+    closing_tags: ClosingTags<'a>,
+    near: NearRoles<'a>,
     /// Whether headers are to be made content, by a backslash, instead of being read.
     escaping: bool,
 }
 
 /// Reads chat text. It never fails: what looks wrong is among the problems.
 pub fn parse(text: &str) -> Parsed {
-    let mut parser = Parser::new(text);
+    let mut parser = Parser::new(text, false);
     parser.lines();
     parser.flush();
     if parser.region != Region::None {
@@ -158,38 +115,54 @@ pub fn parse(text: &str) -> Parsed {
     parser.parsed
 }
 
-/// The content with a backslash before every line that would be read as a header or an escape.
-pub(crate) fn escape(content: &str) -> String {
-    let mut parser = Parser {
-        escaping: true,
-        ..Parser::new(content)
-    };
+/// A content made ready to be printed behind the header of an utterance.
+pub(crate) struct Escaped<'a> {
+    /// The content with a backslash before every line that would be read as a header or an escape.
+    pub text: Cow<'a, str>,
+    /// Whether the walk over the lines changed nothing and left nothing open. Reading walks over the same lines and meets
+    /// no header among them, so that it changes nothing either.
+    pub is_as_it_was: bool,
+}
+
+/// Escapes a content.
+pub(crate) fn escape(content: &str) -> Escaped<'_> {
+    let mut parser = Parser::new(content, true);
     parser.lines();
-    parser.content.pop();
-    parser.content
+    let whole = parser.content.whole();
+    let closed = parser.region == Region::None && parser.parsed.unclosed_tags.is_empty();
+    Escaped {
+        is_as_it_was: whole && closed,
+        text: if whole {
+            Cow::Borrowed(content)
+        } else {
+            Cow::Owned(parser.content.into_lines())
+        },
+    }
 }
 
 impl<'a> Parser<'a> {
-    fn new(text: &'a str) -> Self {
+    fn new(text: &'a str, escaping: bool) -> Self {
         Self {
             text,
             parsed: Parsed::default(),
             role: Role::User,
             opened: None,
-            content: String::new(),
-            content_at: (0, 0),
+            content: Content::new(text),
             region: Region::None,
             region_line: 0,
-            last_close: HashMap::new(),
-            escaping: false,
+            closing_tags: ClosingTags::new(text),
+            near: NearRoles::default(),
+            escaping,
         }
     }
 
     fn lines(&mut self) {
+        let text = self.text;
+        let last = (!text.is_empty() && !text.ends_with('\n')).then_some(text.len());
+        let ends = memchr_iter(b'\n', text.as_bytes()).map(|at| at + 1).chain(last);
         let mut start = 0;
-        for (index, raw) in self.text.split_inclusive('\n').enumerate() {
-            let range = start..start + raw.len();
-            start = range.end;
+        for (index, end) in ends.enumerate() {
+            let raw = &text[start..end];
             let line = raw
                 .strip_suffix('\n')
                 .map_or(raw, |l| l.strip_suffix('\r').unwrap_or(l));
@@ -199,76 +172,77 @@ impl<'a> Parser<'a> {
             } else {
                 line
             };
-            self.line(line, index + 1, range);
+            self.line(line, index + 1, start..end);
+            start = end;
         }
     }
 
-    fn line(&mut self, line: &str, number: usize, range: Range<usize>) {
-        match std::mem::replace(&mut self.region, Region::None) {
+    fn line(&mut self, line: &'a str, number: usize, range: Range<usize>) {
+        match self.region {
             Region::None => self.free_line(line, number, range),
             Region::Fence(ticks) => {
-                if !closes_fence(strip(line), ticks) {
-                    self.region = Region::Fence(ticks);
+                if closes_fence(strip(line), ticks) {
+                    self.region = Region::None;
                 }
-                self.add(line, number, &range);
+                self.content.keep(line, number, &range);
             }
             Region::Square => self.square_line(line, number, &range),
             Region::Element(tag, depth) => {
-                let depth = (depth + count_opens(line, &tag)).saturating_sub(count_closes(line, &tag));
-                if depth > 0 {
-                    self.region = Region::Element(tag, depth);
-                }
-                self.add(line, number, &range);
+                self.region = match depth_after(line, tag, depth) {
+                    0 => Region::None,
+                    depth => Region::Element(tag, depth),
+                };
+                self.content.keep(line, number, &range);
             }
         }
     }
 
+    /// A line in a square region, as it is in the text or without the opening `[[`.
     fn square_line(&mut self, line: &str, number: usize, range: &Range<usize>) {
         let stripped = strip(line);
+        self.region = Region::None;
         if stripped.ends_with("}}}") && stripped.contains(":-- ") {
-            self.add("</cmd_output>", number, range);
+            self.content.put("</cmd_output>", number, range);
         } else if let Some(end) = line.find("]]").filter(|_| stripped.ends_with("]]")) {
             let kept = format!("{}{}", &line[..end], &line[end + 2..]);
             if !strip(&kept).is_empty() {
-                self.add(&kept, number, range);
+                self.content.put(&kept, number, range);
             }
         } else {
             self.region = Region::Square;
-            self.add(line, number, range);
+            self.content.keep(line, number, range);
         }
     }
 
-    fn free_line(&mut self, line: &str, number: usize, range: Range<usize>) {
+    fn open(&mut self, region: Region<'a>, number: usize) {
+        self.region = region;
+        self.region_line = number;
+    }
+
+    fn free_line(&mut self, line: &'a str, number: usize, range: Range<usize>) {
         let stripped = strip(line);
-        let open = |parser: &mut Self, region| {
-            parser.region = region;
-            parser.region_line = number;
-        };
         if let Some(ticks) = opens_fence(stripped) {
-            open(self, Region::Fence(ticks));
-            return self.add(line, number, &range);
+            self.open(Region::Fence(ticks), number);
+            return self.content.keep(line, number, &range);
         }
         if stripped.starts_with("[[") {
             let kept = line.replacen("[[", "", 1);
-            open(self, Region::Square);
+            self.open(Region::Square, number);
             // `[[x]]` on one line opens and closes at once.
             return match strip(&kept) {
                 "" => {}
-                rest if rest.ends_with("]]") => {
-                    self.region = Region::None;
-                    self.square_line(&kept, number, &range);
-                }
-                _ => self.add(&kept, number, &range),
+                rest if rest.ends_with("]]") => self.square_line(&kept, number, &range),
+                _ => self.content.put(&kept, number, &range),
             };
         }
         if let Some(command) = command_output(line) {
             let opening = format!("<cmd_output cmd=\"{command}\">");
-            open(self, Region::Square);
-            return self.add(&opening, number, &range);
+            self.open(Region::Square, number);
+            return self.content.put(&opening, number, &range);
         }
         match classify(line) {
             Line::Header(..) | Line::Exact(..) | Line::Escaped(_) if self.escaping => {
-                self.add(&format!("\\{line}"), number, &range);
+                self.content.put(&format!("\\{line}"), number, &range);
             }
             Line::Header(role, rest) => {
                 self.flush();
@@ -285,75 +259,51 @@ impl<'a> Parser<'a> {
                 self.emit(role, content, number, range);
                 self.role = Role::User;
             }
-            Line::Escaped(rest) => self.add(rest, number, &range),
-            Line::Text if self.escaping && resembles_header(line) => self.add(&format!("\\{line}"), number, &range),
+            Line::Escaped(rest) => self.content.put(rest, number, &range),
+            Line::Text if self.escaping && resembles_header(line) => {
+                self.content.put(&format!("\\{line}"), number, &range);
+            }
             Line::Text => {
-                self.warn_of_near_role(line, number);
-                if let Some(tag) = opening_tag(stripped).map(str::to_owned) {
-                    let depth = count_opens(stripped, &tag).saturating_sub(count_closes(stripped, &tag));
-                    if depth > 0 {
-                        if self.closes_after(&tag, range.end) {
-                            open(self, Region::Element(tag, depth));
-                        } else {
-                            self.parsed.unclosed_tags.push(tag);
-                        }
-                    }
+                if let Some((word, role)) = self.near.role_meant_by(line) {
+                    let text = format!("`{word}:` is text, not a message; did you mean `{role}:`?");
+                    self.parsed.problems.push(Problem::warning(number, text));
                 }
-                self.add(line, number, &range);
+                if let Some(tag) = opening_tag(stripped) {
+                    self.opening_line(stripped, tag, number, range.end);
+                }
+                self.content.keep(line, number, &range);
             }
         }
     }
 
-    fn closes_after(&mut self, tag: &str, from: usize) -> bool {
-        if !self.last_close.contains_key(tag) {
-            self.last_close
-                .insert(tag.to_owned(), self.text.rfind(&format!("</{tag}>")));
-        }
-        self.last_close.get(tag).copied().flatten().is_some_and(|at| at >= from)
-    }
-
-    fn warn_of_near_role(&mut self, line: &str, number: usize) {
-        let Some((word, rest)) = line.split_once(':') else {
-            return;
-        };
-        let is_word = !word.is_empty()
-            && word
-                .bytes()
-                .all(|b| b.is_ascii_lowercase() || b == b'_' || b.is_ascii_digit());
-        if !is_word || !(rest.is_empty() || rest.starts_with([' ', '\t'])) || word.len() < 3 {
+    /// A line that begins with an opening tag.
+    fn opening_line(&mut self, stripped: &str, tag: &'a str, number: usize, end: usize) {
+        let depth = depth_after(stripped, tag, 0);
+        if depth == 0 {
             return;
         }
-        let near = decanus_base::names::suggest(word, Role::ALL.iter().map(|r| r.as_str()));
-        if let Some(role) = near.first() {
-            let text = format!("`{word}:` is text, not a message; did you mean `{role}:`?");
-            self.parsed.problems.push(Problem::warning(number, text));
+        if self.closing_tags.is_any_behind(tag, end) {
+            self.open(Region::Element(tag, depth), number);
+        } else if !self.parsed.unclosed_tags.contains(tag) {
+            self.parsed.unclosed_tags.insert(tag.to_owned());
         }
-    }
-
-    fn add(&mut self, line: &str, number: usize, range: &Range<usize>) {
-        if strip(&self.content).is_empty() {
-            self.content_at = (number, range.start);
-        }
-        self.content.push_str(line);
-        self.content.push('\n');
     }
 
     fn flush(&mut self) {
-        let content = strip(&self.content).to_owned();
-        self.content.clear();
+        let (content, line, start) = self.content.take();
         let opened = self.opened.take();
         // A control message counts even when it is empty; an empty utterance does not.
         if content.is_empty() && !(opened.is_some() && self.role.is_inline()) {
             return;
         }
-        let (line, start) = self.content_at;
         let (line, range) = opened.unwrap_or((line, start..start));
         self.emit(self.role, content, line, range);
     }
 
     fn emit(&mut self, role: Role, content: String, line: usize, range: Range<usize>) {
         // A NUL in the file is damage; one that is meant is written in the exact form, as an escape.
-        if content.contains('\0') && !self.text[range.start..].starts_with(&format!("{role}:=")) {
+        let holds_nul = memchr(0, content.as_bytes()).is_some();
+        if holds_nul && !self.text[range.start..].starts_with(&format!("{role}:=")) {
             self.parsed.problems.push(Problem::error(
                 line,
                 format!("the {role} message holds a NUL; it is left out"),
@@ -367,47 +317,6 @@ impl<'a> Parser<'a> {
         });
         self.parsed.headers.push(range);
     }
-}
-
-/// The number of backticks with which a line opens a fence. A line with further backticks is inline code.
-fn opens_fence(stripped: &str) -> Option<usize> {
-    let ticks = stripped.bytes().take_while(|b| *b == b'`').count();
-    (ticks >= 3 && !stripped[ticks..].contains('`')).then_some(ticks)
-}
-
-fn closes_fence(stripped: &str, ticks: usize) -> bool {
-    stripped.len() >= ticks && stripped.bytes().all(|b| b == b'`')
-}
-
-/// The command of a line `word:-- COMMAND {{{`.
-fn command_output(line: &str) -> Option<&str> {
-    let (word, rest) = line.split_once(":-- ")?;
-    let plain = !word.is_empty() && !word.contains(char::is_whitespace);
-    strip(rest).strip_suffix("{{{").map(strip).filter(|_| plain)
-}
-
-/// The name of the element that a line opens, if it begins with an opening tag that is not closed in itself.
-fn opening_tag(stripped: &str) -> Option<&str> {
-    let inner = stripped.strip_prefix('<')?;
-    let end = inner.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))?;
-    let attributes = &inner[end..inner.find('>')?.max(end)];
-    let named = end > 0 && (attributes.is_empty() || attributes.starts_with(char::is_whitespace));
-    (named && !attributes.ends_with('/')).then(|| &inner[..end])
-}
-
-fn count_opens(line: &str, tag: &str) -> usize {
-    let open = format!("<{tag}");
-    let opens = line.match_indices(&open).filter(|(at, _)| {
-        let rest = &line[at + open.len()..];
-        let is_tag = rest.starts_with(['>', ' ', '\t']);
-        let closes_itself = rest.find('>').is_some_and(|end| rest[..end].ends_with('/'));
-        is_tag && !closes_itself
-    });
-    opens.count()
-}
-
-fn count_closes(line: &str, tag: &str) -> usize {
-    line.matches(&format!("</{tag}>")).count()
 }
 
 #[cfg(test)]
@@ -540,6 +449,6 @@ mod tests {
     fn open_regions_are_reported() {
         let parsed = parse("user: a\n\n```\nuser: b\n");
         assert_eq!(parsed.open_region, Some(3));
-        assert_eq!(parse("<b>\nx").unclosed_tags, ["b"]);
+        assert!(parse("<b>\nx\n<b>").unclosed_tags.iter().eq(["b"]));
     }
 }

@@ -1,4 +1,5 @@
 //! The library as its users see it.
+#![allow(clippy::unwrap_used)]
 
 use std::borrow::Cow;
 use std::path::Path;
