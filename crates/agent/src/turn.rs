@@ -6,8 +6,8 @@ use std::sync::Arc;
 use decanus_backend::{CallCx, Collector, Conversation, Delta, FinishReason, Response, View};
 use decanus_chat::strategy::{Window, estimate_tokens};
 use decanus_chat::{
-    Effect, FunctionCall, FunctionCallOutput, Message, Meta, Role, StoreError, ToolDefinition, Transcript, Usage,
-    Version,
+    Effect, FunctionCall, FunctionCallOutput, Message, Meta, ProviderParts, Role, StoreError, ToolDefinition,
+    Transcript, Usage, Version,
 };
 use decanus_tool::{Dispatcher, Event, Finished, Repetition, Run, ToolErrorClass, ToolRegistry};
 use futures::StreamExt;
@@ -92,6 +92,8 @@ struct Turn<'a> {
     version: Version,
     messages: Vec<Message>,
     ids: HashSet<String>,
+    /// The backend that answers.
+    backend: String,
     /// Tokens of the whole chat.
     totals: Usage,
     outcome: Outcome,
@@ -145,6 +147,7 @@ impl Agent {
             store,
             messages: request.messages.clone(),
             ids,
+            backend: self.conversation.backend().to_owned(),
             totals: request.totals,
             outcome: Outcome::default(),
         };
@@ -375,7 +378,16 @@ impl Turn<'_> {
                 call.id = format!("{base}_{n}");
             }
         }
-        let mut messages: Vec<Message> = calls.iter().map(FunctionCall::to_message).collect();
+        let parts = ProviderParts {
+            backend: self.backend.clone(),
+            model: response.model.clone().unwrap_or_default(),
+            parts: response.parts,
+        };
+        let mut messages: Vec<Message> = Vec::new();
+        if !parts.parts.is_empty() {
+            messages.push(parts.to_message());
+        }
+        messages.extend(calls.iter().map(FunctionCall::to_message));
         if !response.text.is_empty() {
             messages.push(Message::assistant(response.text));
         }

@@ -14,6 +14,8 @@ pub struct Response {
     pub text: String,
     /// The reasoning, where the provider shows it.
     pub reasoning: String,
+    /// Opaque parts, for the same backend to see again.
+    pub parts: Vec<Value>,
     /// The tool calls, with ids that are unique within the answer.
     pub calls: Vec<FunctionCall>,
     /// Token counts.
@@ -67,6 +69,7 @@ impl Collector {
             } => {
                 self.push_call(*index, id.as_deref(), name.as_deref(), arguments);
             }
+            Delta::Part(part) => r.parts.push(part.clone()),
             Delta::Usage(u) => r.usage = *u,
             Delta::ResponseId(id) => r.id = Some(id.clone()),
             Delta::Model(m) => r.model = Some(m.clone()),

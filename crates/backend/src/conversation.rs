@@ -26,6 +26,9 @@ pub trait Backend: Send + Sync {
 /// A conversation with one endpoint. It may keep what it has encoded or computed of the messages so far; it can always
 /// be rebuilt from a [`View`].
 pub trait Conversation: Send {
+    /// The name of the backend; opaque parts are stored under it.
+    fn backend(&self) -> &str;
+
     /// Asks for the next answer. The stream ends after [`Delta::Finish`], or with an error. Dropping it stops the
     /// request; so does `cx.cancel`, with [`BackendError::Cancelled`].
     fn complete<'a>(&'a mut self, view: &'a View<'a>, cx: &'a CallCx) -> BoxStream<'a, Result<Delta, BackendError>>;
@@ -92,6 +95,8 @@ pub enum Delta {
         /// More of the arguments' JSON text.
         arguments: String,
     },
+    /// A part of the answer that only this backend understands and wants to see again (signed thinking, a reasoning item).
+    Part(Value),
     /// Token counts of the request; a later one replaces an earlier one.
     Usage(Usage),
     /// The provider's id of the response.

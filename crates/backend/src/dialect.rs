@@ -60,6 +60,15 @@ pub enum Fault {
     Incomplete(String),
 }
 
+/// How the events of a stream are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    /// Server-sent events.
+    Sse,
+    /// One JSON value a line (NDJSON); the event has no name.
+    Lines,
+}
+
 /// Decodes a stream, event by event.
 pub trait StreamDecoder: Send + Sync {
     /// Takes an event and appends what it says. Returns whether the stream is over.
@@ -83,8 +92,18 @@ pub trait Dialect: Send + Sync + 'static {
     /// The backend's name.
     fn name(&self) -> &'static str;
 
-    /// What is appended to the path of the endpoint's URL, with a leading slash.
-    fn path(&self, profile: &Profile) -> String;
+    /// What is appended to the path of the endpoint's URL, with a leading slash; a query may follow behind `?`.
+    fn path(&self, profile: &Profile, stream: bool) -> String;
+
+    /// Headers of every request beside the key's, with values that are no secrets.
+    fn headers(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+
+    /// How the events of a stream are told apart.
+    fn framing(&self) -> Framing {
+        Framing::Sse
+    }
 
     /// The header that carries the key.
     fn key_header(&self, key: &Secret) -> (&'static str, Secret);
@@ -109,7 +128,8 @@ pub trait Dialect: Send + Sync + 'static {
         out: &mut Vec<u8>,
     ) -> Result<(), Fault>;
 
-    /// Writes one turn; `first` is whether no other turn is before it.
+    /// Writes one turn; `first` is whether nothing of another turn is before it. A turn that this provider wants elsewhere
+    /// (instructions at the top, say) is left out here and taken from the view in the tail.
     fn turn(&self, turn: &Turn, names: &ToolNames, first: bool, out: &mut Vec<u8>);
 
     /// Writes everything after the last turn.

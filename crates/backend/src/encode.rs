@@ -40,7 +40,7 @@ impl Encoder {
             let into = if group.closed { &mut self.turns } else { &mut open };
             for turn in &group.turns {
                 dialect.turn(turn, request.names, first, into);
-                first = false;
+                first &= into.is_empty();
             }
             if group.closed {
                 self.seen.extend_from_slice(&messages[at..at + group.messages]);

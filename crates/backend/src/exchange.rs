@@ -12,12 +12,13 @@ use tokio::time::Instant;
 
 use crate::client::causes;
 use crate::conversation::{CallCx, Delta};
-use crate::dialect::{Dialect, Fault, StreamDecoder};
+use crate::dialect::{Dialect, Fault, Framing, StreamDecoder};
 use crate::error::BackendError;
+use crate::frames::Frames;
 use crate::profile::Profile;
 use crate::redact::{Redactor, show_url};
 use crate::retry::{Backoff, retry_after};
-use crate::sse::{Event, SseDecoder, SseError};
+use crate::sse::{Event, SseError};
 use crate::tool_names::ToolNames;
 
 /// The most that a whole body may hold, counted while it is read.
@@ -32,6 +33,8 @@ const AFTER_FINISH: Duration = Duration::from_secs(5);
 /// Where requests go.
 pub(crate) struct Target {
     pub url: Url,
+    /// The same for a request that asks for a stream; most providers have one URL for both.
+    pub stream_url: Url,
     /// The URL as it may be shown.
     pub shown: String,
     pub headers: HeaderMap,
@@ -40,7 +43,7 @@ pub(crate) struct Target {
 
 enum Phase {
     Send,
-    Stream(Response, SseDecoder, Box<dyn StreamDecoder>),
+    Stream(Response, Frames, Box<dyn StreamDecoder>),
     Body(Response, Vec<u8>),
     Done,
 }
@@ -267,10 +270,11 @@ impl<'a> Exchange<'a> {
             return Err(self.malformed(format!("it is encoded as {encoding}, which was not asked for")));
         }
         let kind = header(CONTENT_TYPE);
-        let stream =
-            kind.contains("event-stream") || (self.cx.stream && !kind.contains("json") && !kind.contains("html"));
+        let stream = kind.contains("event-stream")
+            || kind.contains("ndjson")
+            || (self.cx.stream && !kind.contains("json") && !kind.contains("html"));
         self.phase = if stream {
-            Phase::Stream(response, SseDecoder::new(), self.dialect.decoder())
+            Phase::Stream(response, Frames::new(self.dialect.framing()), self.dialect.decoder())
         } else {
             Phase::Body(response, Vec::new())
         };
@@ -300,7 +304,7 @@ impl<'a> Exchange<'a> {
     async fn read_stream(
         &mut self,
         mut response: Response,
-        mut sse: SseDecoder,
+        mut sse: Frames,
         mut decoder: Box<dyn StreamDecoder>,
     ) -> Result<(), BackendError> {
         let mut events = Vec::new();
@@ -313,7 +317,11 @@ impl<'a> Exchange<'a> {
         if let Some(chunk) = chunk {
             // No line of a stream begins like JSON or a web page does, whatever the content type says.
             let first = chunk.iter().find(|b| !b.is_ascii_whitespace());
-            if self.bytes == chunk.len() && matches!(first, Some(b'{' | b'[' | b'<')) {
+            let is_body = match self.dialect.framing() {
+                Framing::Sse => matches!(first, Some(b'{' | b'[' | b'<')),
+                Framing::Lines => matches!(first, Some(b'[' | b'<')),
+            };
+            if self.bytes == chunk.len() && is_body {
                 self.phase = Phase::Body(response, chunk.to_vec());
                 return Ok(());
             }

@@ -11,7 +11,7 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
 use crate::client::Clients;
 use crate::conversation::{Backend, CallCx, Conversation, Delta, DryRun, View};
-use crate::dialect::{Dialect, Fault, Request};
+use crate::dialect::{Dialect, Fault, Framing, Request};
 use crate::encode::Encoder;
 use crate::error::BackendError;
 use crate::exchange::{Exchange, Target};
@@ -56,11 +56,13 @@ impl<D: Dialect> Backend for HttpBackend<D> {
         if profile.model.trim().is_empty() {
             return Err(fail("no model is named; give `model` in its file, or -m".into()));
         }
-        let url = request_url(&profile, &self.dialect.path(&profile)).map_err(fail)?;
+        let url = |stream| request_url(&profile, &self.dialect.path(&profile, stream));
+        let (url, stream_url) = (url(false).map_err(fail)?, url(true).map_err(fail)?);
         let headers = headers(&profile, &*self.dialect).map_err(fail)?;
         let target = Target {
             shown: show_url(&url),
             url,
+            stream_url,
             headers,
             redactor: Redactor::new(&profile),
         };
@@ -93,10 +95,17 @@ fn request_url(profile: &Profile, path: &str) -> Result<Url, String> {
         return Err(bad("is not an http or https URL"));
     }
     url.set_fragment(None);
+    let (path, query) = path
+        .split_once('?')
+        .map_or((path, None), |(path, query)| (path, Some(query)));
     let base = url.path().trim_end_matches('/');
     if !base.ends_with(path) {
         let full = format!("{base}{path}");
         url.set_path(&full);
+    }
+    if let Some(query) = query {
+        let own = url.query().map(|own| format!("{own}&")).unwrap_or_default();
+        url.set_query(Some(&format!("{own}{query}")));
     }
     Ok(url)
 }
@@ -105,6 +114,9 @@ fn request_url(profile: &Profile, path: &str) -> Result<Url, String> {
 fn headers(profile: &Profile, dialect: &dyn Dialect) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    for (name, value) in dialect.headers() {
+        headers.insert(*name, HeaderValue::from_static(value));
+    }
     let key = profile.key.as_ref().map(|key| dialect.key_header(key));
     let key = key.map(|(name, value)| (name.to_owned(), value, "key"));
     let own = profile
@@ -187,12 +199,19 @@ impl<D: Dialect> HttpConversation<D> {
         }
         let client = self.clients.get(&self.target.url, self.profile.timeouts.connect)?;
         let accept = if cx.stream {
-            "text/event-stream, application/json"
+            match self.dialect.framing() {
+                Framing::Sse => "text/event-stream, application/json",
+                Framing::Lines => "application/x-ndjson, application/json",
+            }
         } else {
             "application/json"
         };
         let request = client
-            .post(self.target.url.clone())
+            .post(if cx.stream {
+                self.target.stream_url.clone()
+            } else {
+                self.target.url.clone()
+            })
             .headers(self.target.headers.clone())
             .header(ACCEPT, accept)
             .body(Bytes::from(body));
@@ -209,6 +228,10 @@ impl<D: Dialect> HttpConversation<D> {
 }
 
 impl<D: Dialect> Conversation for HttpConversation<D> {
+    fn backend(&self) -> &str {
+        self.dialect.name()
+    }
+
     fn complete<'a>(&'a mut self, view: &'a View<'a>, cx: &'a CallCx) -> BoxStream<'a, Result<Delta, BackendError>> {
         match self.exchange(view, cx) {
             Ok(exchange) => stream::unfold(Box::new(exchange), |mut exchange| async move {

@@ -14,6 +14,7 @@ pub mod endpoints;
 pub mod error;
 mod exchange;
 pub mod format;
+mod frames;
 pub mod http;
 pub mod openai;
 mod openai_decode;

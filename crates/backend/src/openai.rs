@@ -10,7 +10,7 @@ use crate::openai_decode::{ChatDecoder, decode};
 use crate::profile::Profile;
 use crate::refusal;
 use crate::tool_names::ToolNames;
-use crate::turns::Turn;
+use crate::turns::{Media, Turn};
 
 /// Parameters that the request sets itself.
 const RESERVED: [&str; 6] = ["model", "messages", "tools", "stream", "stream_options", "format"];
@@ -27,7 +27,7 @@ impl Dialect for OpenAi {
         "openai"
     }
 
-    fn path(&self, _: &Profile) -> String {
+    fn path(&self, _: &Profile, _: bool) -> String {
         "/chat/completions".into()
     }
 
@@ -82,10 +82,11 @@ impl Dialect for OpenAi {
         match turn {
             Turn::System(text) => message(json!({"role": "system", "content": text})),
             Turn::User(text) => message(json!({"role": "user", "content": text})),
-            Turn::Answer { text, calls } if calls.is_empty() => {
+            Turn::Media(media) => message(json!({"role": "user", "content": [content_part(media)]})),
+            Turn::Answer { text, calls, .. } if calls.is_empty() => {
                 message(json!({"role": "assistant", "content": text.as_deref().unwrap_or("")}));
             }
-            Turn::Answer { text, calls } => {
+            Turn::Answer { parts, text, calls } => {
                 let calls: Vec<Value> = calls
                     .iter()
                     .map(|call| {
@@ -96,7 +97,14 @@ impl Dialect for OpenAi {
                     })
                     .collect();
                 // `null` is what the API itself answers with; some gateways refuse empty texts, others a missing one.
-                message(json!({"role": "assistant", "content": text, "tool_calls": calls}));
+                let mut value = json!({"role": "assistant", "content": text});
+                // Servers with thinking on refuse the calls without the reasoning that led to them.
+                let own = parts.iter().filter(|p| p.backend == self.name());
+                for part in own.flat_map(|p| &p.parts).filter_map(Value::as_object) {
+                    part.iter().for_each(|(name, text)| value[name] = text.clone());
+                }
+                value["tool_calls"] = calls.into();
+                message(value);
             }
             Turn::Outputs(outputs) => {
                 for output in outputs {
@@ -152,6 +160,14 @@ impl Dialect for OpenAi {
 
     fn decoder(&self) -> Box<dyn StreamDecoder> {
         Box::new(ChatDecoder::default())
+    }
+}
+
+/// A picture or document as a part of a message's content.
+fn content_part(media: &Media) -> Value {
+    match media.is_pdf {
+        false => json!({"type": "image_url", "image_url": {"url": media.url}}),
+        true => json!({"type": "file", "file": {"filename": "document.pdf", "file_data": media.url}}),
     }
 }
 

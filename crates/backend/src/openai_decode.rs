@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use decanus_base::text::brief;
 use decanus_chat::Usage;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::conversation::{Delta, FinishReason};
 use crate::dialect::{Fault, StreamDecoder};
@@ -73,6 +73,8 @@ pub struct ChatDecoder {
     model: bool,
     calls: bool,
     indices: HashMap<u64, Slot>,
+    /// The reasoning so far, under the name it came with.
+    reasoning: (&'static str, String),
 }
 
 /// What has been seen under one index.
@@ -135,6 +137,10 @@ impl ChatDecoder {
         } else {
             FinishReason::Stop
         };
+        let (name, reasoning) = std::mem::take(&mut self.reasoning);
+        if self.calls && !reasoning.is_empty() {
+            out.push(Delta::Part(json!({name: reasoning})));
+        }
         out.push(Delta::Finish(self.finish.take().unwrap_or(by_default)));
     }
 
@@ -180,9 +186,11 @@ impl ChatDecoder {
         // Both names are in use; a server that sends both sends the same text twice.
         let reasoning = ["reasoning_content", "reasoning"]
             .iter()
-            .filter_map(|n| message.get(*n))
-            .map(joined);
-        if let Some(reasoning) = reasoning.into_iter().find(|r| !r.is_empty()) {
+            .filter_map(|n| message.get(*n).map(|text| (*n, joined(text))))
+            .collect::<Vec<_>>();
+        if let Some((name, reasoning)) = reasoning.into_iter().find(|(_, text)| !text.is_empty()) {
+            self.reasoning.0 = name;
+            self.reasoning.1.push_str(&reasoning);
             out.push(Delta::Reasoning(reasoning));
         }
         for name in ["content", "refusal"] {

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use decanus_chat::{FunctionCall, FunctionCallOutput, Message, Role};
+use decanus_chat::{FunctionCall, FunctionCallOutput, Message, ProviderParts, Role};
 
 /// What the model reads in place of an output that was never written.
 pub const INTERRUPTED: &str = "interrupted; whether it ran is unknown";
@@ -18,8 +18,12 @@ pub enum Turn {
     System(String),
     /// What the person says.
     User(String),
+    /// A picture or a document that the person gives.
+    Media(Media),
     /// What the model says, and what it calls. Ids are unique within the conversation.
     Answer {
+        /// Opaque parts that came with it; for the backend that made them, to send back.
+        parts: Option<ProviderParts>,
         /// The text, if there is any.
         text: Option<String>,
         /// The calls.
@@ -27,6 +31,22 @@ pub enum Turn {
     },
     /// The outputs of the answer before, one for each call, in the order of the calls.
     Outputs(Vec<Output>),
+}
+
+/// A picture or a PDF document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Media {
+    /// Whether it is a PDF document; otherwise a picture.
+    pub is_pdf: bool,
+    /// A `data:` URL with base64, or a URL that the provider fetches.
+    pub url: String,
+}
+
+impl Media {
+    /// Media type and base64 text of a `data:` URL; none for a URL that the provider fetches.
+    pub fn data(&self) -> Option<(&str, &str)> {
+        self.url.strip_prefix("data:")?.split_once(";base64,")
+    }
 }
 
 /// The output of a call, under the id that the call is sent with.
@@ -101,7 +121,7 @@ pub struct Group {
 /// # Errors
 /// A call or output whose record can't be read, naming the message.
 pub fn next_group(rest: &[Message], at: usize, ids: &mut WireIds) -> Result<Group, String> {
-    let is_answer = |m: &Message| matches!(m.role, Role::Assistant | Role::FunctionCall);
+    let is_answer = |m: &Message| matches!(m.role, Role::Assistant | Role::FunctionCall | Role::Provider);
     if !is_answer(&rest[0]) {
         return Ok(Group {
             turns: other(&rest[0]).into_iter().collect(),
@@ -113,8 +133,16 @@ pub fn next_group(rest: &[Message], at: usize, ids: &mut WireIds) -> Result<Grou
     let mut end = 0;
     let mut text: Option<String> = None;
     let mut calls = Vec::new();
+    let mut parts = None;
     while let Some(message) = rest.get(end).filter(|m| is_answer(m)) {
-        if message.role == Role::FunctionCall {
+        if message.role == Role::Provider {
+            // It stands at the beginning of its answer.
+            if end > 0 {
+                break;
+            }
+            let read = ProviderParts::from_message(message);
+            parts = Some(read.map_err(|e| format!("message {}: {e}", at + end + 1))?);
+        } else if message.role == Role::FunctionCall {
             calls.push(FunctionCall::from_message(message).map_err(|e| format!("message {}: {e}", at + end + 1))?);
         } else if let Some(before) = text.as_mut() {
             if calls.is_empty() {
@@ -133,7 +161,15 @@ pub fn next_group(rest: &[Message], at: usize, ids: &mut WireIds) -> Result<Grou
     }
     let wire: Vec<(String, String)> = calls.iter().map(|c| (c.id.clone(), c.name.clone())).collect();
     let text = text.filter(|t| !t.is_empty() || calls.is_empty());
-    let mut turns = vec![Turn::Answer { text, calls }];
+    if text.is_none() && calls.is_empty() {
+        // What the parts belong to was left out, so they are, too.
+        return Ok(Group {
+            turns: Vec::new(),
+            messages: end,
+            closed: end < rest.len(),
+        });
+    }
+    let mut turns = vec![Turn::Answer { parts, text, calls }];
     if original.is_empty() {
         // A call may still follow the last text.
         return Ok(Group {
@@ -185,6 +221,10 @@ fn other(message: &Message) -> Option<Turn> {
     match message.role {
         Role::System => Some(Turn::System(message.content.clone())),
         Role::User => Some(Turn::User(message.content.clone())),
+        Role::Image | Role::Pdf => Some(Turn::Media(Media {
+            is_pdf: message.role == Role::Pdf,
+            url: message.content.clone(),
+        })),
         // An output without a call; and what only a chat file has.
         _ => None,
     }
@@ -222,9 +262,11 @@ mod tests {
                 shown.push(match turn {
                     Turn::System(t) => format!("s:{t}"),
                     Turn::User(t) => format!("u:{t}"),
-                    Turn::Answer { text, calls } => {
+                    Turn::Media(media) => format!("m:{}", media.url),
+                    Turn::Answer { parts, text, calls } => {
+                        let parts = parts.map(|p| p.backend).unwrap_or_default();
                         let ids: Vec<_> = calls.iter().map(|c| c.id.as_str()).collect();
-                        format!("a:{}[{}]", text.unwrap_or_default(), ids.join(","))
+                        format!("a:{parts}{}[{}]", text.unwrap_or_default(), ids.join(","))
                     }
                     Turn::Outputs(outputs) => {
                         let all: Vec<_> = outputs.iter().map(|o| format!("{}={}", o.id, o.content)).collect();
@@ -314,6 +356,32 @@ mod tests {
             output("x", "4"),
         ];
         assert_eq!(show(&m), "a:[x,x_2,call_3] o:x=1,x_2=2,call_3=3 u:u a:[x_3] o:x_3=4");
+    }
+
+    #[test]
+    fn opaque_parts_belong_to_the_answer_they_stand_before() {
+        let parts = |backend: &str| {
+            let record = ProviderParts {
+                backend: backend.into(),
+                model: String::new(),
+                parts: Vec::new(),
+            };
+            record.to_message()
+        };
+        let m = [
+            parts("x/"),
+            call("a", "f"),
+            output("a", "1"),
+            parts("y/"),
+            Message::assistant("t"),
+            parts("lost"),
+            Message::user("u"),
+        ];
+        assert_eq!(show(&m), "a:x/[a] o:a=1 a:y/t[] u:u");
+        assert_eq!(
+            show(&[Message::new(Role::Image, "data:x"), Message::user("u")]),
+            "m:data:x u:u"
+        );
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod meta;
 pub mod parse;
 pub mod plan;
 pub mod print;
+pub mod provider;
 pub mod strategy;
 pub mod usage;
 
@@ -22,6 +23,7 @@ pub use meta::Meta;
 pub use parse::{Parsed, Problem, parse};
 pub use plan::{Lookup, Plan, plan};
 pub use print::print;
+pub use provider::ProviderParts;
 pub use usage::Usage;
 
 /// The time now, as records give it: UTC, RFC 3339 with milliseconds.

@@ -6,6 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use base64::Engine;
 use decanus_agent::AgentError;
 use decanus_base::ErrorKind;
 use decanus_base::process::{self, Ended, Spec};
@@ -20,6 +21,8 @@ use serde_json::{Map, Value};
 
 use crate::error::Error;
 
+/// Bytes of a picture or document; providers take less.
+const MAX_MEDIA: u64 = 20 << 20;
 /// Bytes that a command may write.
 const MAX_COMMAND_OUTPUT: u64 = 10 << 20;
 /// Characters of a command's standard error that an error shows.
@@ -139,6 +142,7 @@ impl Actions {
                 let given = job.record.inputs.clone();
                 result(&job, &given, *insert, run)
             }
+            ActionKind::Media { from } => Ok(vec![media(action.message.role, from)?]),
             ActionKind::Step { task, job } => self.step(task, job, run),
             ActionKind::Introduce { workflow } => {
                 let workflow = self.workflows.load(workflow)?;
@@ -320,6 +324,36 @@ fn answer(job: &StoredJob, run: &Run) -> Result<String, Error> {
             .ok_or_else(|| Error::usage(format!("{}: there is no answer in it", job.path.display())));
     }
     Ok(bound(ToolOutput::new(job.value()?).text(), &job.record.task, run).0)
+}
+
+/// A picture or document as a message that holds it, by what its first bytes say that it is.
+fn media(role: Role, from: &str) -> Result<Message, Error> {
+    if from.contains("://") {
+        return Ok(Message::new(role, from));
+    }
+    let fail = |why: String| Error::new(ErrorKind::Config, format!("{from}: {why}"));
+    let size = std::fs::metadata(from).map_err(|e| fail(e.to_string()))?.len();
+    if size > MAX_MEDIA {
+        let (size, most) = (
+            decanus_base::units::show_size(size),
+            decanus_base::units::show_size(MAX_MEDIA),
+        );
+        return Err(fail(format!("it is too large: {size}, and the limit is {most}")));
+    }
+    let bytes = std::fs::read(from).map_err(|e| fail(e.to_string()))?;
+    let kind = match bytes.as_slice() {
+        [0x89, b'P', b'N', b'G', ..] => "image/png",
+        [0xff, 0xd8, 0xff, ..] => "image/jpeg",
+        [b'G', b'I', b'F', b'8', ..] => "image/gif",
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => "image/webp",
+        [b'%', b'P', b'D', b'F', ..] => "application/pdf",
+        _ => return Err(fail("it is no PNG, JPEG, GIF, WebP or PDF file".into())),
+    };
+    if (role == Role::Pdf) != (kind == "application/pdf") {
+        return Err(fail(format!("it is {kind}, which `{role}` does not take")));
+    }
+    let data = base64::engine::general_purpose::STANDARD.encode(bytes);
+    Ok(Message::new(role, format!("data:{kind};base64,{data}")))
 }
 
 /// Runs a command without a shell, in the chat's folder, within the time for tools, and shows what it wrote.

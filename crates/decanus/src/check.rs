@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use decanus_chat::plan::{Finding, Place, Severity, pending, plan, sort};
-use decanus_chat::{ChatFile, FunctionCall, Message};
+use decanus_chat::{ChatFile, FunctionCall, Message, Role};
 use decanus_tool::{Limits, ToolRegistry};
 use serde_json::{Map, Value};
 
@@ -35,6 +35,16 @@ impl Checked {
     pub fn warnings(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|f| f.severity == Severity::Warning)
     }
+}
+
+/// A picture or document by its kind and size, not its bytes.
+fn without_data(mut message: Message) -> Message {
+    if matches!(message.role, Role::Image | Role::Pdf)
+        && let Some((kind, data)) = message.content.split_once(";base64,")
+    {
+        message.content = format!("{kind};base64,… ({} characters)", data.len());
+    }
+    message
 }
 
 impl Decanus {
@@ -127,6 +137,7 @@ impl Decanus {
                 carried.messages
             }
         };
+        let messages = messages.into_iter().map(without_data).collect();
         sort(&mut findings, &lookup.shown(path));
         Ok(Checked {
             messages,

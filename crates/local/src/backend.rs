@@ -145,6 +145,10 @@ impl LocalConversation {
 }
 
 impl Conversation for LocalConversation {
+    fn backend(&self) -> &str {
+        "local"
+    }
+
     fn complete<'a>(&'a mut self, view: &'a View<'a>, cx: &'a CallCx) -> BoxStream<'a, Result<Delta, BackendError>> {
         if cx.cancel.is_cancelled() {
             return stream::iter([Err(BackendError::Cancelled)]).boxed();

@@ -20,6 +20,7 @@ use crate::call::{FunctionCall, FunctionCallOutput};
 use crate::message::{Message, Role};
 use crate::meta::Meta;
 use crate::parse::Parsed;
+use crate::provider::ProviderParts;
 use crate::strategy::Settings;
 
 pub use compile::MAX_DEPTH;
@@ -116,6 +117,11 @@ pub enum ActionKind {
     Introduce {
         /// The workflow.
         workflow: String,
+    },
+    /// Take in a picture or a PDF document.
+    Media {
+        /// An absolute path, or a URL that the provider fetches.
+        from: String,
     },
     /// Run a command.
     Command {
@@ -369,16 +375,21 @@ impl Planner<'_> {
             Role::Step => self.step(message, content, place),
             Role::Cmd => self.command(message, &content, place),
             Role::Image | Role::Pdf => {
-                self.compiler.media(&content, &place);
-                self.unavailable(&place, message.role);
+                if let Some(from) = self.compiler.media(&content, &place) {
+                    self.act(message, ActionKind::Media { from }, place);
+                }
             }
             Role::Mcp | Role::Kb | Role::Association => self.unavailable(&place, message.role),
             Role::Socialize => {
                 let yes = ["true", "True", "TRUE", "T", "1"].contains(&content.as_str());
                 self.socialize = yes.then_some(place);
             }
-            // Opaque parts, and calls that a provider made itself, are kept in the file only.
-            Role::Provider | Role::McpCall => {}
+            Role::Provider => match ProviderParts::from_message(&message) {
+                Ok(_) => self.say(message),
+                Err(e) => self.damage(&place, e),
+            },
+            // Calls that a provider made itself are kept in the file only.
+            Role::McpCall => {}
             // These have done their work while their file was compiled.
             Role::Import
             | Role::Continue

@@ -155,17 +155,15 @@ fn what_can_not_be_honoured_is_an_error_with_its_line() {
     let plan = read(concat!(
         "user: a\noption: alone\nendpoint: two words\nmodel:\nuser: x\npersist: maybe\nformat: {\"a\n",
         "tool:\nuser: x\ntask: W\ntask: W t a=1 a=2\ntask: W t b\nconfig: k\nstep: t\njob:\nuser: x\n",
-        "kb: genes\nmcp: stdio x\nassociation: a b\nimage: none.png\nsocialize: true\nagent: Bob\ncmd: ls\ntool: 'x\n"
+        "kb: genes\nmcp: stdio x\nassociation: a b\nskip: x\nsocialize: true\nagent: Bob\ncmd: ls\ntool: 'x\n"
     ));
     let lines: Vec<usize> = plan.errors().map(|f| f.line).collect();
     assert_eq!(
         lines,
-        [
-            2, 3, 4, 6, 7, 8, 10, 11, 12, 13, 14, 15, 17, 18, 19, 20, 20, 21, 22, 23, 24
-        ]
+        [2, 3, 4, 6, 7, 8, 10, 11, 12, 13, 14, 15, 17, 18, 19, 21, 22, 23, 24]
     );
     assert!(found(&plan)[0].starts_with("a.chat:2: option takes a name and a value"));
-    for role in ["kb", "mcp", "association", "image", "socialize", "agent"] {
+    for role in ["kb", "mcp", "association", "socialize", "agent"] {
         let text = format!("{role} is not available in this build");
         assert!(found(&plan).iter().any(|f| f.contains(&text)), "{role}");
     }
