@@ -9,10 +9,10 @@ use decanus_base::yaml::{Data, Node, YamlError};
 use reqwest::Url;
 use serde_json::{Map, Value};
 
-use crate::profile::Timeouts;
+use crate::profile::{Api, Quirks, Timeouts};
 
 /// The fields that are settings; anything else is a request parameter.
-const FIELDS: [&str; 10] = [
+const FIELDS: [&str; 14] = [
     "backend",
     "url",
     "model",
@@ -23,19 +23,19 @@ const FIELDS: [&str; 10] = [
     "request_timeout",
     "retries",
     "stream_usage",
+    "api",
+    "store",
+    "previous_response",
+    "quirks",
 ];
 
 /// Settings that this build does not have. As request parameters they would do harm, or silently nothing.
-const NOT_YET: [&str; 10] = [
+const NOT_YET: [&str; 6] = [
     "max_concurrency",
     "requests_per_minute",
     "tokens_per_minute",
     "fallback",
     "prices",
-    "previous_response",
-    "store",
-    "api",
-    "quirks",
     "api_version",
 ];
 
@@ -55,6 +55,10 @@ pub(crate) struct EndpointFile {
     pub timeouts: Timeouts,
     pub retries: Option<u32>,
     pub stream_usage: Option<bool>,
+    pub api: Option<Api>,
+    pub store: Option<bool>,
+    pub previous_response: Option<bool>,
+    pub quirks: Quirks,
     pub parameters: Map<String, Value>,
     pub warnings: Vec<String>,
 }
@@ -94,6 +98,16 @@ pub(crate) fn read(node: &Node) -> Result<EndpointFile, YamlError> {
             "timeouts" => timeouts(value, &mut file.timeouts)?,
             "request_timeout" => file.timeouts.total = duration(value)?,
             "retries" => file.retries = Some(retries(value)?),
+            "api" => {
+                file.api = Some(match word(value)?.as_str() {
+                    "responses" => Api::Responses,
+                    "chat" => Api::Chat,
+                    other => return Err(value.error(format!("expected responses or chat, found `{other}`"))),
+                });
+            }
+            "store" => file.store = Some(value.boolean()?),
+            "previous_response" => file.previous_response = Some(value.boolean()?),
+            "quirks" => quirks(value, &mut file.quirks)?,
             "stream_usage" => file.stream_usage = Some(value.boolean()?),
             _ => {
                 let guess = did_you_mean(name, FIELDS);
@@ -162,6 +176,27 @@ fn timeouts(value: &Node, timeouts: &mut Timeouts) -> Result<(), YamlError> {
             "first_byte" => timeouts.first_byte = duration(value)?,
             "idle" => timeouts.idle = duration(value)?,
             _ => timeouts.total = duration(value)?,
+        }
+    }
+    Ok(())
+}
+
+fn quirks(value: &Node, quirks: &mut Quirks) -> Result<(), YamlError> {
+    value.only(&[
+        "max_tool_name",
+        "strict_schema",
+        "unsigned_thinking",
+        "merge_tool_results",
+    ])?;
+    for (name, _, value) in value.mapping()? {
+        match name.as_str() {
+            "max_tool_name" => {
+                let number = value.text()?.parse::<usize>().ok().filter(|n| (8..=1024).contains(n));
+                quirks.max_tool_name = Some(number.ok_or_else(|| value.error("expected a number from 8 to 1024"))?);
+            }
+            "strict_schema" => quirks.strict_schema = Some(value.boolean()?),
+            "unsigned_thinking" => quirks.unsigned_thinking = value.boolean()?,
+            _ => quirks.merge_tool_results = value.boolean()?,
         }
     }
     Ok(())

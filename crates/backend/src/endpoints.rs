@@ -245,6 +245,10 @@ impl Endpoints {
         profile.timeouts = file.timeouts;
         profile.retries = file.retries.unwrap_or(profile.retries);
         profile.stream_usage = file.stream_usage.unwrap_or(profile.stream_usage);
+        profile.api = file.api;
+        profile.store = file.store;
+        profile.previous_response = file.previous_response.unwrap_or(profile.previous_response);
+        profile.quirks = file.quirks;
         profile.parameters = file.parameters;
         for warning in &file.warnings {
             tracing::warn!(endpoint = name, "{warning}");

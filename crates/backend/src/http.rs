@@ -163,7 +163,13 @@ impl<D: Dialect> HttpConversation<D> {
         let offer = match self.offer.take() {
             Some(offer) if offer.tools == view.tools => offer,
             _ => {
-                let names = ToolNames::new(view.tools, self.dialect.max_tool_name());
+                let names = ToolNames::new(
+                    view.tools,
+                    self.profile
+                        .quirks
+                        .max_tool_name
+                        .unwrap_or(self.dialect.max_tool_name()),
+                );
                 let mut head = Vec::new();
                 self.dialect
                     .head(&self.profile, view.tools, &names, &mut head)

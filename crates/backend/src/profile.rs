@@ -27,10 +27,40 @@ pub struct Profile {
     pub retries: u32,
     /// Whether to ask a stream for token counts (`stream_options.include_usage`).
     pub stream_usage: bool,
+    /// Which of two protocols a server that has both is spoken to in.
+    pub api: Option<Api>,
+    /// Whether a provider may keep the answer: `store` of the Responses API. None leaves it to the dialect.
+    pub store: Option<bool>,
+    /// Whether the Responses API goes on from the id of the last response instead of being sent the conversation.
+    pub previous_response: bool,
+    /// What this server does otherwise than others that speak its protocol.
+    pub quirks: Quirks,
     /// Request parameters of the endpoint file.
     pub parameters: Map<String, Value>,
     /// The file it was read from.
     pub file: Option<PathBuf>,
+}
+
+/// One of the protocols of OpenAI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Api {
+    /// Responses.
+    Responses,
+    /// Chat Completions.
+    Chat,
+}
+
+/// What a server does otherwise than others that speak its protocol: the `quirks` of an endpoint's file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Quirks {
+    /// The length of the longest tool name.
+    pub max_tool_name: Option<usize>,
+    /// Whether schemas are sent as strict ones. None leaves it to the dialect.
+    pub strict_schema: Option<bool>,
+    /// Whether thinking without a signature is sent back.
+    pub unsigned_thinking: bool,
+    /// Whether outputs and the user's text behind them become one message.
+    pub merge_tool_results: bool,
 }
 
 /// Time limits of requests to an endpoint.
@@ -70,6 +100,10 @@ impl std::fmt::Debug for Profile {
             .field("timeouts", &self.timeouts)
             .field("retries", &self.retries)
             .field("stream_usage", &self.stream_usage)
+            .field("api", &self.api)
+            .field("store", &self.store)
+            .field("previous_response", &self.previous_response)
+            .field("quirks", &self.quirks)
             .field("parameters", &self.parameters)
             .field("file", &self.file)
             .finish()
@@ -89,6 +123,10 @@ impl Profile {
             timeouts: Timeouts::default(),
             retries: 3,
             stream_usage: true,
+            api: None,
+            store: None,
+            previous_response: false,
+            quirks: Quirks::default(),
             parameters: Map::new(),
             file: None,
         }
