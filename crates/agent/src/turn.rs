@@ -118,6 +118,20 @@ impl Agent {
     /// # Errors
     /// Those of encoding; a budget that can't be kept.
     pub fn dry_run(&mut self, request: &Request, budget: Option<u64>) -> Result<decanus_backend::DryRun, AgentError> {
+        let stream = request.stream;
+        Ok(self.with_view(request, budget, |conversation, view| conversation.dry_run(view, stream))??)
+    }
+
+    /// Gives what the first request would be made from to somebody who looks at it.
+    ///
+    /// # Errors
+    /// A budget that can't be kept.
+    pub fn with_view<T>(
+        &mut self,
+        request: &Request,
+        budget: Option<u64>,
+        look: impl FnOnce(&mut dyn Conversation, &View<'_>) -> T,
+    ) -> Result<T, AgentError> {
         let mut messages = request.messages.clone();
         order_outputs(&mut messages);
         messages.extend(request.question.clone().map(Message::user));
@@ -128,7 +142,7 @@ impl Agent {
             parameters: &request.parameters,
             tool_choice: request.tool_choice.as_deref(),
         };
-        Ok(self.conversation.dry_run(&view, request.stream)?)
+        Ok(look(&mut *self.conversation, &view))
     }
 
     /// Answers. Everything that happens is appended to `store`, which holds `request.messages` already. Calls that
@@ -255,6 +269,7 @@ impl Agent {
             match delta {
                 Ok(delta) => {
                     match &delta {
+                        Delta::Inference { stored: true, .. } => turn.run.emit(Event::Cached),
                         Delta::StatedByTemplate => template = true,
                         Delta::Text(text) => turn.run.emit(Event::Text {
                             text: text.clone(),
@@ -349,7 +364,8 @@ impl Turn<'_> {
         meta.set_usage(&response.usage);
         self.totals = meta.set_checkpoint(&self.totals, &response.usage);
         meta.set("timestamp", decanus_chat::timestamp());
-        meta.set("inference_id", uuid::Uuid::new_v4());
+        let new_id = || uuid::Uuid::new_v4().to_string();
+        meta.set("inference_id", response.inference_id.unwrap_or_else(new_id));
         for (key, value) in [("model", &response.model), ("provider_response_id", &response.id)] {
             if let Some(value) = value {
                 meta.set(key, value);

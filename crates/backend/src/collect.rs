@@ -20,6 +20,10 @@ pub struct Response {
     pub calls: Vec<FunctionCall>,
     /// Token counts.
     pub usage: Usage,
+    /// The id of the request that was answered, if it was decided already.
+    pub inference_id: Option<String>,
+    /// Whether the answer comes from the cache.
+    pub stored: bool,
     /// The provider's id.
     pub id: Option<String>,
     /// The model that answered.
@@ -68,6 +72,10 @@ impl Collector {
                 arguments,
             } => {
                 self.push_call(*index, id.as_deref(), name.as_deref(), arguments);
+            }
+            Delta::Inference { id, stored } => {
+                r.inference_id = Some(id.clone());
+                r.stored = *stored;
             }
             Delta::Part(part) => r.parts.push(part.clone()),
             Delta::Usage(u) => r.usage = *u,

@@ -95,6 +95,13 @@ pub enum Delta {
         /// More of the arguments' JSON text.
         arguments: String,
     },
+    /// The id of the request that is answered, where somebody else than the loop decides it; first of all.
+    Inference {
+        /// A UUID.
+        id: String,
+        /// Whether the answer was stored, and nothing was sent.
+        stored: bool,
+    },
     /// A part of the answer that only this backend understands and wants to see again (signed thinking, a reasoning item).
     Part(Value),
     /// Token counts of the request; a later one replaces an earlier one.

@@ -4,6 +4,7 @@
 //! [`Delta`]s; a [`Collector`] turns deltas into a [`Response`], for streams and whole bodies alike. HTTP providers are
 //! a [`dialect::Dialect`] each: pure encoding and decoding, no I/O. Endpoints are files ([`endpoints`]).
 
+pub mod cache;
 pub mod client;
 pub mod collect;
 pub mod conversation;

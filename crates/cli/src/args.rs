@@ -42,6 +42,9 @@ pub enum Command {
     /// The endpoints: list, look at, test
     #[command(subcommand)]
     Endpoint(Endpoint),
+    /// The stored answers: list, remove, explain
+    #[command(subcommand)]
+    Cache(Cache),
     /// Models on this machine: list, fetch
     #[command(subcommand)]
     Model(Model),
@@ -80,6 +83,9 @@ pub struct Ask {
     /// Let `cmd` lines of the chat run commands
     #[arg(long)]
     pub allow_cmd: bool,
+    /// Ask anew, although the answer to the same request is in the cache
+    #[arg(long)]
+    pub no_cache: bool,
     /// Print the exact request and send nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -95,6 +101,20 @@ pub struct Ask {
     /// The question, in one or several words; `-` reads it from standard input
     #[arg(value_name = "QUESTION")]
     pub question: Vec<String>,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Cache {
+    /// The stored answers, newest first
+    List,
+    /// Remove stored answers
+    Clear {
+        /// Only those whose key begins so; without it all
+        #[arg(value_name = "KEY")]
+        prefix: Option<String>,
+    },
+    /// Say whether a question would be answered from the cache, and if not, what differs from the nearest request
+    Why(Box<Ask>),
 }
 
 #[derive(Subcommand, Debug)]

@@ -117,6 +117,7 @@ async fn run(command: Command, cx: &Context) -> Ended {
         Command::Job(job) => commands::job::run(&job, cx),
         Command::Prov(prov) => commands::prov::run(&prov, cx),
         Command::Endpoint(endpoint) => commands::endpoint::run(endpoint, cx).await,
+        Command::Cache(cache) => commands::cache::run(cache, cx).await,
         Command::Model(model) => commands::model::run(model, cx).await,
         Command::Init { folder } => commands::init::run(&folder, cx),
         Command::Doctor => commands::doctor::run(cx).await,

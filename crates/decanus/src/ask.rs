@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use decanus_agent::{Agent, Outcome, Request};
+use decanus_backend::cache::{self, CachedConversation, KeyParts};
 use decanus_backend::{DryRun, Profile};
 use decanus_base::ErrorKind;
 use decanus_base::settings::Source;
@@ -44,6 +45,8 @@ pub struct Ask {
     pub explain: bool,
     /// Whether `cmd` messages of the chat may run commands.
     pub allow_cmd: bool,
+    /// Whether answers are neither taken from the cache nor kept in it.
+    pub no_cache: bool,
     /// Do not lock or change the chat: for a dry run.
     pub read_only: bool,
     /// Ends the wait for a chat that somebody else holds.
@@ -71,6 +74,7 @@ impl Ask {
             stream: true,
             explain: false,
             allow_cmd: false,
+            no_cache: false,
             read_only: false,
             cancel: CancellationToken::new(),
         }
@@ -121,10 +125,14 @@ impl Session {
     /// # Errors
     /// Those of encoding, and actions of the chat that can never be carried out.
     pub fn dry_run(&mut self, run: &Run) -> Result<DryRun, Error> {
-        let request = self
-            .request
-            .as_mut()
-            .ok_or_else(|| Error::usage("this session was run already"))?;
+        self.compile_dry(run)?;
+        let request = self.request.as_ref().ok_or_else(already_run)?;
+        Ok(self.agent.dry_run(request, run.limits().context_tokens)?)
+    }
+
+    /// Puts the messages into the request as far as they are known without running anything.
+    fn compile_dry(&mut self, run: &Run) -> Result<(), Error> {
+        let request = self.request.as_mut().ok_or_else(already_run)?;
         let carried = self.actions.look_up(self.items.clone(), run);
         if let Some((place, error)) = carried.failed.into_iter().next() {
             return Err(at(&place, error).into());
@@ -137,7 +145,24 @@ impl Session {
             run.emit(Event::Warning(text));
         }
         request.messages = carried.messages;
-        Ok(self.agent.dry_run(request, run.limits().context_tokens)?)
+        Ok(())
+    }
+}
+
+impl Session {
+    /// The key under which the answer to the first request would be stored, with its parts. Nothing is sent or run.
+    ///
+    /// # Errors
+    /// Those of [`dry_run`](Self::dry_run).
+    pub fn cache_key(&mut self, run: &Run) -> Result<(String, KeyParts), Error> {
+        self.compile_dry(run)?;
+        let request = self.request.as_ref().ok_or_else(already_run)?;
+        let profile = self.profile.clone();
+        Ok(self
+            .agent
+            .with_view(request, run.limits().context_tokens, |conversation, view| {
+                cache::key(conversation, &profile, view)
+            })??)
     }
 }
 
@@ -216,7 +241,14 @@ impl Decanus {
                     .hint("build with `cargo build --release --features decanus-cli/local`, as ./demo does"),
                 _ => Error::of(&e),
             })?;
-        let conversation = backend.open(profile.clone())?;
+        let mut conversation = backend.open(profile.clone())?;
+        if !ask.no_cache && options.persist.unwrap_or(true) {
+            conversation = Box::new(CachedConversation::new(
+                conversation,
+                profile.clone(),
+                self.answers.clone(),
+            ));
+        }
         let request = Request {
             messages: Vec::new(),
             question: ask.question,
@@ -338,6 +370,10 @@ async fn open_chat(path: PathBuf, cancel: CancellationToken) -> Result<(ChatFile
             format!("the chat could not be opened: {e}"),
         )),
     }
+}
+
+fn already_run() -> Error {
+    Error::usage("this session was run already")
 }
 
 /// The paths that a chat grants.

@@ -39,6 +39,7 @@ pub use decanus_workflow as workflow;
 pub use error::Error;
 pub use options::Options;
 
+use backend::cache::AnswerCache;
 use backend::{Backend, BackendRegistry, Endpoints};
 use base::settings::Allowance;
 use base::{Project, Settings};
@@ -62,6 +63,8 @@ pub struct Decanus {
     pub strategies: Strategies,
     /// The workflows of the project and of the user.
     pub workflows: Workflows,
+    /// The answers that are kept.
+    pub answers: AnswerCache,
     /// The jobs of the project.
     pub jobs: JobStore,
     sources: Vec<Arc<dyn ToolSource>>,
@@ -82,6 +85,7 @@ impl Decanus {
         let from_workflows = WorkflowSource::new(workflows.clone(), jobs.clone(), paths);
         Ok(Self {
             endpoints: Endpoints::new(&project),
+            answers: AnswerCache::new(project.data().join("cache/answers")),
             backends: BackendRegistry::with_http(),
             sources: vec![Arc::new(builtin::Builtins), Arc::new(from_workflows)],
             strategies: Strategies::default(),

@@ -8,17 +8,18 @@ use serde_json::{Map, Value};
 use crate::error::Error;
 
 /// Options that steer decanus in this build.
-const CONTROL: [&str; 7] = [
+const CONTROL: [&str; 8] = [
     "endpoint",
     "model",
     "tool_choice",
     "prompt_strategies",
+    "persist",
     "max_rounds",
     "limits",
     "timeout",
 ];
 /// Options that will steer it.
-const LATER: [&str; 5] = ["backend", "persist", "format", "previous_response", "websearch"];
+const LATER: [&str; 4] = ["backend", "format", "previous_response", "websearch"];
 /// Parameters of providers that resemble an option of ours and are none misspelt.
 const PROVIDERS: [&str; 4] = [
     "max_tokens",
@@ -36,6 +37,8 @@ pub struct Options {
     pub model: Option<String>,
     /// `auto`, `none`, `required` or a tool's name.
     pub tool_choice: Option<String>,
+    /// Whether answers are kept in the cache and taken from it.
+    pub persist: Option<bool>,
     /// Prompt strategies, by name.
     pub prompt_strategies: Option<String>,
     /// Limits by name, in the order given.
@@ -67,6 +70,11 @@ impl Options {
             "model" => self.model = Some(value.to_owned()),
             "tool_choice" => self.tool_choice = Some(value.to_owned()),
             "prompt_strategies" => self.prompt_strategies = Some(value.to_owned()),
+            "persist" => {
+                let parsed = value.trim().parse();
+                let wrong = |_| Error::usage(format!("persist takes true or false, not `{value}`"));
+                self.persist = Some(parsed.map_err(wrong)?);
+            }
             "max_rounds" => self.limits.push(("rounds".into(), value.to_owned())),
             "timeout" => self.limits.push(("request_time".into(), value.to_owned())),
             _ if LATER.contains(&key) => {

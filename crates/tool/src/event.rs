@@ -19,6 +19,8 @@ pub enum Event {
     Reasoning(String),
     /// A request to the model begins: round, counted from 1.
     Round(u32),
+    /// The answer comes from the cache; nothing was sent.
+    Cached,
     /// A call of the model is taken up: its tool is about to be called, or it is answered without.
     Call(FunctionCall),
     /// The call's output, whoever it comes from.

@@ -10,7 +10,7 @@ use decanus::base::text::brief;
 use decanus::base::{Diagnostic, ErrorKind};
 use decanus::chat::{FunctionCallOutput, Message, Usage};
 use decanus::tool::{Event, EventSink};
-use decanus::{Ask, Error};
+use decanus::{Ask, Decanus, Error, Session};
 use serde_json::{Map, Value, json};
 
 use crate::args;
@@ -37,9 +37,13 @@ pub async fn run(args: args::Ask, cx: &Context) -> Ended {
     }
 }
 
-async fn ask(args: args::Ask, cx: &Context) -> Ended {
-    let out = cx.out;
-    let decanus = cx.open()?;
+/// Everything decided about the question of a command line, and the chat that it continues.
+pub async fn prepare(
+    decanus: &Decanus,
+    args: &args::Ask,
+    read_only: bool,
+    cx: &Context,
+) -> Result<(Session, Option<PathBuf>), Failure> {
     let chat = args
         .chat
         .as_deref()
@@ -54,18 +58,26 @@ async fn ask(args: args::Ask, cx: &Context) -> Ended {
     let ask = Ask {
         chat: chat.clone(),
         question,
-        endpoint: args.endpoint,
-        model: args.model,
-        tools: args.tools,
-        options: args.options,
+        endpoint: args.endpoint.clone(),
+        model: args.model.clone(),
+        tools: args.tools.clone(),
+        options: args.options.clone(),
         stream: !args.no_stream,
         explain: args.explain,
         allow_cmd: args.allow_cmd,
-        read_only: args.dry_run,
+        no_cache: args.no_cache,
+        read_only,
         cancel: cx.signals.token.clone(),
     };
-    let mut session = decanus.prepare(ask).await?;
-    session.warnings.iter().for_each(|w| out.warn(w));
+    let session = decanus.prepare(ask).await?;
+    session.warnings.iter().for_each(|w| cx.out.warn(w));
+    Ok((session, chat))
+}
+
+async fn ask(args: args::Ask, cx: &Context) -> Ended {
+    let out = cx.out;
+    let decanus = cx.open()?;
+    let (mut session, chat) = prepare(&decanus, &args, args.dry_run, cx).await?;
     if args.dry_run {
         let run = decanus
             .run()
@@ -233,6 +245,10 @@ fn people_events(out: Out, explained: Arc<Mutex<Vec<Value>>>, in_line: Arc<Atomi
                     all.push(value.clone());
                 }
             }
+            Event::Cached => {
+                break_line();
+                out.dim("  (answer from the cache; --no-cache asks anew)");
+            }
             Event::Warning(text) => {
                 break_line();
                 out.warn(text);
@@ -271,6 +287,7 @@ fn machine_events(out: Out) -> EventSink {
             Event::Usage(counts) => json!({"event": "usage", "usage": usage(counts)}),
             Event::Job { path, reused } => json!({"event": "job", "path": path, "reused": reused}),
             Event::Explain(value) => json!({"event": "explain", "explain": value}),
+            Event::Cached => json!({"event": "cached"}),
             Event::Warning(text) => json!({"event": "warning", "message": text}),
         };
         out.line(&value.to_string());

@@ -62,6 +62,7 @@ pub async fn run(command: Endpoint, cx: &Context) -> Ended {
             let ask = Ask {
                 endpoint: Some(name.clone()),
                 options: vec![("max_tokens".into(), "16".into())],
+                no_cache: true,
                 cancel: cx.signals.token.clone(),
                 ..Ask::question("Say hello.")
             };

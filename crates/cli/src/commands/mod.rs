@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub mod ask;
+pub mod cache;
 pub mod chat;
 pub mod completions;
 pub mod doctor;

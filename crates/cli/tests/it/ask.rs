@@ -178,7 +178,7 @@ fn a_dry_run_is_the_body_that_is_sent() {
     let server = ScriptedServer::always(Reply::chat_text("2"));
     for extra in [&[][..], &["--no-stream"], &["-t", "Lab", "-o", "temperature=0.7"]] {
         let before = server.requests().len();
-        let args = [&["-c", "a"], extra, &["Two", "ñ"]].concat();
+        let args = [&["-c", "a", "--no-cache"], extra, &["Two", "ñ"]].concat();
         let chat = s.read("chats/a.chat");
         let dry = ask(&s, &server, &[&["--dry-run"], &args[..]].concat()).exits(0);
         assert_eq!(server.requests().len(), before, "nothing is sent");

@@ -154,7 +154,7 @@ fn a_torn_chat_goes_on() {
     let in_character = whole.windows(2).position(|w| w == "ñ".as_bytes()).unwrap() + 1;
     for cut in [in_character, whole.len() - 3] {
         s.write("chats/a.chat", &whole[..cut]);
-        let outcome = ask(&s, &server, &["-c", "a", "two"]).exits(0);
+        let outcome = ask(&s, &server, &["-c", "a", "--no-cache", "two"]).exits(0);
         assert!(
             outcome.stderr.contains("cut off") && outcome.stderr.contains("a.chat:"),
             "{outcome}"
@@ -162,7 +162,7 @@ fn a_torn_chat_goes_on() {
         let messages = contents(&server.requests().pop().unwrap().json());
         assert_eq!(messages, ["user: one", "user: two"]);
         assert!(s.path("chats/a.chat.torn").exists());
-        let again = ask(&s, &server, &["-c", "a", "three"]).exits(0);
+        let again = ask(&s, &server, &["-c", "a", "--no-cache", "three"]).exits(0);
         assert!(!again.stderr.contains("cut off"), "{again}");
         let messages = contents(&server.requests().pop().unwrap().json());
         assert_eq!(messages.len(), 4, "{messages:?}");
