@@ -42,9 +42,9 @@ pub enum StoreError {
         /// Where the region begins.
         line: usize,
     },
-    /// The file can't be read as text.
+    /// It is no file, or may not be read.
     #[error("{0}")]
-    NotText(String),
+    Unreadable(String),
     /// The file system refused.
     #[error("the chat could not be written: {0}")]
     Io(#[from] io::Error),
@@ -54,7 +54,7 @@ impl Diagnostic for StoreError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Held(_) => ErrorKind::Usage,
-            Self::Stale(_) | Self::OpenRegion { .. } | Self::NotText(_) => ErrorKind::Config,
+            Self::Stale(_) | Self::OpenRegion { .. } | Self::Unreadable(_) => ErrorKind::Config,
             Self::Io(_) => ErrorKind::Internal,
         }
     }
@@ -146,6 +146,10 @@ pub fn load(text: &str) -> Loaded {
 
 /// Where a step begins that is shorter than its `bytes=` says, or of which not even the meta line is whole.
 fn torn_at(text: &str, parsed: &Parsed) -> Option<usize> {
+    // The beginning of the first step of a chat that decanus made.
+    if text.len() > 1 && "\nmeta: ".starts_with(text) {
+        return Some(0);
+    }
     let mut step = None;
     // From the end on: a later step shows that an earlier one was whole when that was written; since then somebody edited
     // the file.
@@ -179,8 +183,11 @@ impl ChatFile {
     /// # Errors
     /// When somebody else holds it for longer than `patience`, or it can't be read.
     pub fn open(path: &Path, patience: Duration, stop: &dyn Fn() -> bool) -> Result<(Self, Loaded), StoreError> {
+        if path.is_dir() {
+            return Err(StoreError::Unreadable(format!("{}: not a file", path.display())));
+        }
         if let Some(dir) = path.parent() {
-            std::fs::create_dir_all(dir).map_err(|e| named(e, dir))?;
+            std::fs::create_dir_all(dir).map_err(|e| StoreError::Unreadable(named(e, dir).to_string()))?;
         }
         let lock = OwnerLock::acquire(&lock_path(path), patience, stop).map_err(|e| match e {
             LockError::Held { holder, .. } => StoreError::Held(LockError::Held {
@@ -191,21 +198,26 @@ impl ChatFile {
         })?;
         let found = std::fs::metadata(path);
         if found.as_ref().is_ok_and(|m| !m.is_file()) {
-            return Err(StoreError::NotText(format!("{}: not a file", path.display())));
+            return Err(StoreError::Unreadable(format!("{}: not a file", path.display())));
         }
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        let mut file = options.open(path).map_err(|e| named(e, path))?;
+        let unreadable = |e| StoreError::Unreadable(named(e, path).to_string());
+        let mut file = options.open(path).map_err(unreadable)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(|e| named(e, path))?;
-        let loaded = read_bytes(path, &bytes)?;
+        let size = bytes.len();
+        let loaded = read_bytes(bytes);
         if let Some(at) = loaded.torn_at {
-            set_aside(path, &bytes[at..])?;
+            let mut torn = Vec::new();
+            file.seek(SeekFrom::Start(at as u64))?;
+            file.read_to_end(&mut torn).map_err(|e| named(e, path))?;
+            set_aside(path, &torn)?;
             file.set_len(at as u64)?;
         }
         let chat = Self {
             path: path.to_owned(),
-            length: loaded.torn_at.unwrap_or(bytes.len()) as u64,
+            length: loaded.torn_at.unwrap_or(size) as u64,
             file,
             unclosed_tags: loaded.parsed.unclosed_tags.clone(),
             open_region: loaded.parsed.open_region,
@@ -222,10 +234,10 @@ impl ChatFile {
     pub fn read(path: &Path) -> Result<Loaded, StoreError> {
         // A pipe would be waited for, and a device may have no end.
         if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
-            return Err(StoreError::NotText(format!("{}: not a file", path.display())));
+            return Err(StoreError::Unreadable(format!("{}: not a file", path.display())));
         }
-        let bytes = std::fs::read(path).map_err(|e| named(e, path))?;
-        read_bytes(path, &bytes)
+        let bytes = std::fs::read(path).map_err(|e| StoreError::Unreadable(named(e, path).to_string()))?;
+        Ok(read_bytes(bytes))
     }
 
     /// The file.
@@ -234,24 +246,42 @@ impl ChatFile {
     }
 }
 
-fn read_bytes(path: &Path, bytes: &[u8]) -> Result<Loaded, StoreError> {
-    let not_text = |at: usize| {
-        let line = bytes[..at].iter().filter(|b| **b == b'\n').count() + 1;
-        StoreError::NotText(format!("{}:{line}: not UTF-8 text", path.display()))
+/// Reads the bytes of a chat. What is no UTF-8 damages the messages it stands in, and no others.
+fn read_bytes(bytes: Vec<u8>) -> Loaded {
+    let bytes = match String::from_utf8(bytes) {
+        Ok(text) => return load(&text),
+        Err(e) => e.into_bytes(),
     };
-    match std::str::from_utf8(bytes) {
-        Ok(text) => Ok(load(text)),
-        // A torn step may end inside a character; anything else that does is damaged.
-        Err(e) if e.error_len().is_none() => {
-            let loaded = load(&String::from_utf8_lossy(&bytes[..e.valid_up_to()]));
-            if loaded.torn_at.is_some() {
-                Ok(loaded)
-            } else {
-                Err(not_text(e.valid_up_to()))
-            }
+    // As many characters as there were bytes, so that every place in the file stays where it was.
+    let mut text = String::with_capacity(bytes.len());
+    let mut wrong = Vec::new();
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        if !chunk.invalid().is_empty() {
+            wrong.push(text.len());
+            text.extend(std::iter::repeat_n('?', chunk.invalid().len()));
         }
-        Err(e) => Err(not_text(e.valid_up_to())),
     }
+    let mut loaded = load(&text);
+    let whole = loaded.torn_at.unwrap_or(text.len());
+    let parsed = &mut loaded.parsed;
+    // A place belongs to the last message that begins before it.
+    let mut damaged: Vec<usize> = wrong
+        .into_iter()
+        .filter(|at| *at < whole)
+        .filter_map(|at| parsed.headers.partition_point(|h| h.start <= at).checked_sub(1))
+        .collect();
+    damaged.dedup();
+    for index in &damaged {
+        let message = &parsed.messages[*index];
+        let text = format!("the {} message is not UTF-8 text; it is left out", message.role);
+        parsed.problems.push(Problem::error(message.line.unwrap_or(0), text));
+    }
+    let mut kept = (0..).map(|index| damaged.binary_search(&index).is_err());
+    let mut also = kept.clone();
+    parsed.messages.retain(|_| kept.next().unwrap_or(true));
+    parsed.headers.retain(|_| also.next().unwrap_or(true));
+    loaded
 }
 
 /// Hidden beside the chat, so that it is on the same file system and disappears with the folder.
@@ -420,14 +450,32 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_not_utf8_is_refused_with_its_line() {
+    fn bytes_that_are_no_text_damage_their_own_message_alone() {
         let dir = tempfile::tempdir().unwrap();
-        for (name, bytes) in [("a", &b"user: x\n\xff\n"[..]), ("b", &b"user: x\nuser: \xc3"[..])] {
+        for (name, bytes) in [
+            ("a", &b"user: a\nuser: caf\xe9\nuser: b\n"[..]),
+            ("b", &b"user: a\n\nuser: b\nuser: \xc3"[..]),
+        ] {
             let path = dir.path().join(name);
             std::fs::write(&path, bytes).unwrap();
-            let error = ChatFile::open(&path, Duration::ZERO, &|| false).unwrap_err();
-            assert!(error.to_string().ends_with(":2: not UTF-8 text"), "{error}");
-            assert_eq!(std::fs::read(&path).unwrap(), bytes);
+            let (mut chat, loaded) = open(&path);
+            assert_eq!(loaded.parsed.messages, [Message::user("a"), Message::user("b")]);
+            let problem = &loaded.parsed.problems[0];
+            assert!(problem.error && problem.message.contains("UTF-8"), "{problem:?}");
+            assert_eq!(problem.line, if name == "a" { 2 } else { 4 });
+            // Nothing of it is lost or changed, and what is appended is whole.
+            step(&mut chat, &[Message::assistant("c")]);
+            drop(chat);
+            assert!(std::fs::read(&path).unwrap().starts_with(bytes));
+            assert_eq!(open(&path).1.parsed.messages.last(), Some(&Message::assistant("c")));
+        }
+    }
+
+    #[test]
+    fn the_first_step_of_a_new_chat_may_be_torn_anywhere() {
+        for cut in 2.."\nmeta: bytes".len() {
+            let loaded = load(&"\nmeta: bytes=20 timestamp=2026"[..cut]);
+            assert_eq!((loaded.torn_at, loaded.parsed.messages.len()), (Some(0), 0), "{cut}");
         }
     }
 

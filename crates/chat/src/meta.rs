@@ -1,5 +1,7 @@
 //! The bookkeeping line of an answer: `key=value` pairs separated by blanks.
 
+use std::collections::HashMap;
+
 use crate::message::{Message, Role};
 use crate::usage::Usage;
 
@@ -109,7 +111,8 @@ impl Meta {
     /// Reads a line. A key is a run without blanks or `=`; its value goes to the next ` key=` or the end; a value that
     /// begins with a quote goes to a closing quote before ` key=` or the end. Text without a pair gives no pairs.
     pub fn read(text: &str) -> Self {
-        let mut meta = Self::new();
+        let mut pairs: Vec<(String, String)> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
         let mut starts = pair_starts(text, 0);
         while let Some((at, key)) = starts {
             let value_at = at + key.len() + 1;
@@ -121,11 +124,16 @@ impl Meta {
                     (text[value_at..end].trim_end_matches(' ').to_owned(), end)
                 }
             };
-            let key = key.to_owned();
-            meta.set(&key, value);
+            match places.get(key) {
+                Some(place) => pairs[*place].1 = value,
+                None => {
+                    places.insert(key.to_owned(), pairs.len());
+                    pairs.push((key.to_owned(), value));
+                }
+            }
             starts = pair_starts(text, end);
         }
-        meta
+        Self(pairs)
     }
 
     /// The message for a chat file.

@@ -20,7 +20,7 @@ use self::content::Content;
 pub(crate) use self::element::closing_tag;
 use self::element::{ClosingTags, depth_after, opening_tag};
 pub(crate) use self::line::{Line, classify, strip};
-use self::line::{closes_fence, command_output, opens_fence, resembles_header};
+use self::line::{broken_exact, closes_fence, command_output, opens_fence, resembles_header};
 use self::near::NearRoles;
 use crate::message::{Message, Role};
 
@@ -246,6 +246,10 @@ impl<'a> Parser<'a> {
             }
             Line::Header(role, rest) => {
                 self.flush();
+                if let Some(role) = broken_exact(line) {
+                    let text = format!("`{role}:=` is not followed by a whole JSON string, so it is read as text");
+                    self.parsed.problems.push(Problem::warning(number, text));
+                }
                 if rest.is_empty() {
                     self.role = role;
                     self.opened = Some((number, range));

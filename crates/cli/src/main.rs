@@ -109,6 +109,12 @@ fn main() -> ExitCode {
 }
 
 async fn run(command: Command, cx: &Context) -> Ended {
+    if matches!(
+        command,
+        Command::Ask(_) | Command::Tool(_) | Command::Workflow(_) | Command::Endpoint(_) | Command::Model(_)
+    ) {
+        cx.signals.end_in_order();
+    }
     match command {
         Command::Ask(ask) => commands::ask::run(ask, cx).await,
         Command::Chat(chat) => commands::chat::run(chat, cx).await,

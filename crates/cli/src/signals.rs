@@ -1,7 +1,7 @@
-//! The first INT, TERM or HUP ends the run in order; the second ends the process.
+//! The first INT, TERM or HUP ends a run in order; the second ends the process, as does the first where nothing runs.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -13,6 +13,8 @@ pub struct Signals {
     /// Cancelled by the first signal.
     pub token: CancellationToken,
     code: Arc<AtomicU8>,
+    /// Whether something has to be ended in order; otherwise the first signal ends the process.
+    in_order: Arc<AtomicBool>,
 }
 
 impl Signals {
@@ -50,12 +52,18 @@ impl Signals {
                     () = received(&mut terminate) => b,
                     () = received(&mut hangup) => c,
                 };
-                if self.code.swap(code, Ordering::SeqCst) != 0 {
+                let is_second = self.code.swap(code, Ordering::SeqCst) != 0;
+                if is_second || !self.in_order.load(Ordering::SeqCst) {
                     std::process::exit(i32::from(code));
                 }
                 self.token.cancel();
             }
         });
+    }
+
+    /// From here on the first signal only cancels the token: there is something to be ended in order.
+    pub fn end_in_order(&self) {
+        self.in_order.store(true, Ordering::SeqCst);
     }
 
     /// The exit code of the signal that came, if one came.

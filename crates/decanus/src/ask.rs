@@ -9,7 +9,7 @@ use decanus_backend::{DryRun, Profile};
 use decanus_base::ErrorKind;
 use decanus_base::settings::Source;
 use decanus_chat::file::PATIENCE;
-use decanus_chat::plan::{Grant, Item, Place, Plan, Severity, ToolUse};
+use decanus_chat::plan::{Config, Grant, Item, Place, Plan, Severity, ToolUse};
 use decanus_chat::strategy::{self, Strategies, Window};
 use decanus_chat::{ChatFile, MemoryTranscript, Transcript, plan};
 use decanus_tool::run::Limits;
@@ -192,7 +192,7 @@ impl Decanus {
                 (Box::new(chat), loaded.parsed)
             }
         };
-        let lookup = self.lookup(ask.allow_cmd);
+        let lookup = self.lookup(ask.chat.as_deref(), ask.allow_cmd);
         let totals = decanus_chat::meta::totals(&parsed.messages);
         let plan = plan(parsed, ask.chat.as_deref(), &lookup);
         refuse(&plan)?;
@@ -204,13 +204,19 @@ impl Decanus {
         }
         warnings.extend(taken.warnings.iter().map(|(place, text)| format!("{place}: {text}")));
         for (key, value) in &ask.options {
-            options.set(key, value)?;
+            match value.as_str() {
+                "nil" => options.unset(key),
+                _ => options.set(key, value)?,
+            }
         }
         warnings.append(&mut options.warnings);
         let (name, _) = self.endpoint_name(ask.endpoint.clone().or(options.endpoint.clone()))?;
         let mut profile = self.endpoints.load(&name)?;
         if let Some(model) = ask.model.clone().or(options.model.clone()) {
             profile.model = model;
+        }
+        for key in &options.removed {
+            profile.parameters.shift_remove(key);
         }
         let profile = Arc::new(profile);
         let mut offers = Vec::new();
@@ -255,7 +261,12 @@ impl Decanus {
             totals,
             parameters: options.parameters,
             tool_choice: options.tool_choice,
-            window: self.window(&plan, options.prompt_strategies.as_deref())?,
+            window: self
+                .window(&plan, options.prompt_strategies.as_deref())
+                .map_err(|(place, error)| match place {
+                    Some(place) => at(&place, error).into(),
+                    None => error,
+                })?,
             stream: ask.stream,
             explain: ask.explain,
         };
@@ -309,18 +320,23 @@ impl Decanus {
 
     /// How the model sees a chat: by the strategies that are named, else the default; their settings from the
     /// environment, with those of the chat over them.
-    pub(crate) fn window(&self, plan: &Plan, names: Option<&str>) -> Result<Window, Error> {
-        let chain = self.strategies.resolve(names.unwrap_or(Strategies::DEFAULT))?;
-        let read = |name: &str| std::env::var(name).ok();
-        let mut settings = strategy::Settings::from_env(read).map_err(|text| Error::new(ErrorKind::Config, text))?;
-        for config in plan
-            .config
-            .iter()
-            .filter(|c| strategy::Settings::KNOWN.contains(&c.key.as_str()))
-        {
+    pub(crate) fn window(&self, plan: &Plan, names: Option<&str>) -> Result<Window, (Option<Place>, Error)> {
+        let chain = self
+            .strategies
+            .resolve(names.unwrap_or(Strategies::DEFAULT))
+            .map_err(|e| {
+                let setting = plan.options.get("prompt_strategies");
+                let said_so = setting.filter(|s| names == Some(s.text.as_str()));
+                (said_so.map(|s| s.place.clone()), Error::from(e))
+            })?;
+        let config = |text| Error::new(ErrorKind::Config, text);
+        let mut settings =
+            strategy::Settings::from_env(|name| std::env::var(name).ok()).map_err(|text| (None, config(text)))?;
+        let known = |c: &&Config| strategy::Settings::KNOWN.contains(&c.key.as_str());
+        for line in plan.config.iter().filter(known) {
             settings
-                .set(&config.key, &config.value)
-                .map_err(|text| at(&config.place, Error::new(ErrorKind::Config, text)))?;
+                .set(&line.key, &line.value)
+                .map_err(|text| (Some(line.place.clone()), config(text)))?;
         }
         Ok(Window { chain, settings })
     }

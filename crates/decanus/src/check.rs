@@ -1,5 +1,6 @@
 //! What a chat means, found out without running anything.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use decanus_chat::plan::{Finding, Place, Severity, pending, plan, sort};
@@ -55,7 +56,7 @@ impl Decanus {
     /// When the file can't be read at all. What is wrong in it is among the findings.
     pub async fn check(&self, path: &Path, allow_cmd: bool) -> Result<Checked, Error> {
         let loaded = ChatFile::read(path)?;
-        let lookup = self.lookup(allow_cmd);
+        let lookup = self.lookup(Some(path), allow_cmd);
         let plan = plan(loaded.parsed, Some(path), &lookup);
         let mut findings = plan.findings.clone();
         let mut report = |place: &Place, severity, message: String| {
@@ -97,13 +98,12 @@ impl Decanus {
             source: lookup.source(path),
             line: 0,
         };
-        let open = pending(&carried.messages);
-        for call in open {
-            let line = plan
-                .messages()
-                .iter()
-                .find(|m| FunctionCall::from_message(m).is_ok_and(|c| c.id == call.id))
-                .and_then(|m| m.line);
+        let calls = carried.messages.iter().filter(|m| m.role == Role::FunctionCall);
+        let lines: HashMap<String, Option<usize>> = calls
+            .filter_map(|m| Some((FunctionCall::from_message(m).ok()?.id, m.line)))
+            .collect();
+        for call in pending(&carried.messages) {
+            let line = lines.get(&call.id).copied().flatten();
             let place = Place {
                 line: line.unwrap_or(0),
                 ..whole.clone()
@@ -118,22 +118,22 @@ impl Decanus {
             report(&whole, Severity::Warning, warning.clone());
         }
         let mut limits = Limits::from_settings(&self.settings.limits);
-        let messages = match options
-            .apply_limits(&mut limits)
-            .and_then(|()| self.window(&plan, options.prompt_strategies.as_deref()))
-        {
+        let limits_set = options.apply_limits(&mut limits).map_err(|e| (None, e));
+        let messages = match limits_set.and_then(|()| self.window(&plan, options.prompt_strategies.as_deref())) {
             Ok(window) => {
                 let overhead = decanus_agent::overhead(&registry.definitions());
                 match window.view(&carried.messages, limits.context_tokens, overhead) {
                     Ok(view) => view.into_owned(),
                     Err(error) => {
-                        report(&whole, Severity::Error, error.to_string());
+                        let setting = plan.options.get("limits.context_tokens");
+                        let place = setting.map_or(&whole, |s| &s.place);
+                        report(place, Severity::Error, error.to_string());
                         carried.messages
                     }
                 }
             }
-            Err(error) => {
-                report(&whole, Severity::Error, error.message);
+            Err((place, error)) => {
+                report(place.as_ref().unwrap_or(&whole), Severity::Error, error.message);
                 carried.messages
             }
         };

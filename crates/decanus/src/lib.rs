@@ -134,12 +134,13 @@ impl Decanus {
         Ok(ToolRegistry::resolve(&self.sources, specs.iter().map(String::as_str)).await?)
     }
 
-    /// What a chat that the user named may read and do: files of the project and of the allowed paths; commands if
-    /// `allow_cmd` or decanus.toml say so.
-    pub fn lookup(&self, allow_cmd: bool) -> Lookup {
+    /// What a chat that the user named may read and do: files of the project, of the allowed paths, and beside the chat;
+    /// commands if `allow_cmd` or decanus.toml say so.
+    pub fn lookup(&self, chat: Option<&Path>, allow_cmd: bool) -> Lookup {
         Lookup {
             working_dir: self.project.working_dir.clone(),
             readable: self.readable(),
+            beside: chat.and_then(Path::parent).map(Path::to_owned),
             chats: self.project.search("chats"),
             named_by_user: true,
             allow_cmd: allow_cmd || self.settings.allow.contains(&Allowance::Cmd),

@@ -20,6 +20,8 @@ const CONTROL: [&str; 8] = [
 ];
 /// Options that will steer it.
 const LATER: [&str; 4] = ["backend", "format", "previous_response", "websearch"];
+/// What a request says itself.
+const REQUEST: [&str; 4] = ["messages", "tools", "stream", "stream_options"];
 /// Parameters of providers that resemble an option of ours and are none misspelt.
 const PROVIDERS: [&str; 4] = [
     "max_tokens",
@@ -45,6 +47,8 @@ pub struct Options {
     pub limits: Vec<(String, String)>,
     /// What the provider gets.
     pub parameters: Map<String, Value>,
+    /// Parameters that were removed, those of the endpoint's file too.
+    pub removed: Vec<String>,
     /// What looks misspelt.
     pub warnings: Vec<String>,
 }
@@ -77,6 +81,16 @@ impl Options {
             }
             "max_rounds" => self.limits.push(("rounds".into(), value.to_owned())),
             "timeout" => self.limits.push(("request_time".into(), value.to_owned())),
+            _ if REQUEST.contains(&key) => {
+                return Err(Error::usage(format!(
+                    "`{key}` is set by each request and can't be an option{}",
+                    if key == "stream" {
+                        "; --no-stream asks for the whole answer at once"
+                    } else {
+                        ""
+                    }
+                )));
+            }
             _ if LATER.contains(&key) => {
                 return Err(Error::usage(format!("option `{key}` is not available in this build")));
             }
@@ -94,6 +108,26 @@ impl Options {
             },
         }
         Ok(())
+    }
+
+    /// Removes an option, whoever set it.
+    pub fn unset(&mut self, key: &str) {
+        match key {
+            "endpoint" => self.endpoint = None,
+            "model" => self.model = None,
+            "tool_choice" => self.tool_choice = None,
+            "prompt_strategies" => self.prompt_strategies = None,
+            "persist" => self.persist = None,
+            "max_rounds" => self.limits.retain(|(name, _)| name != "rounds"),
+            "timeout" => self.limits.retain(|(name, _)| name != "request_time"),
+            _ => match key.strip_prefix("limits.") {
+                Some(limit) => self.limits.retain(|(name, _)| name != limit),
+                None => {
+                    self.parameters.shift_remove(key);
+                    self.removed.push(key.to_owned());
+                }
+            },
+        }
     }
 
     /// Takes the options of a chat.

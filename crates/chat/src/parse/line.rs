@@ -39,6 +39,13 @@ pub(crate) fn classify(line: &str) -> Line<'_> {
     }
 }
 
+/// The role of a line `role:= "…` whose JSON string can't be read: it is text, and hardly meant so.
+pub(super) fn broken_exact(line: &str) -> Option<Role> {
+    let (role, rest) = header(line)?;
+    let json = strip(rest.strip_prefix('=')?);
+    (json.starts_with('"') && serde_json::from_str::<String>(json).is_err()).then_some(role)
+}
+
 /// Whether a line is a header, or would be one if its word were a role. Such lines are escaped and unescaped too, so that
 /// a role that a later version adds opens no message in an old file.
 pub(super) fn resembles_header(line: &str) -> bool {

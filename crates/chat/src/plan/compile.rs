@@ -86,22 +86,22 @@ impl Compiler {
         if source.parent.is_none() {
             messages.iter().for_each(|m| self.grant(m, source));
         }
+        // What stands above the last message that clears something is left out as it comes, whoever clears it once more.
+        let last = |role: Role| {
+            messages
+                .iter()
+                .rposition(|m| m.role == role && m.content.trim() != "false")
+                .unwrap_or(0)
+        };
+        let (tools, calls) = (last(Role::ClearTools), last(Role::ClearCalls));
+        let associations = last(Role::ClearAssociations);
         let mut out: Vec<Placed> = Vec::new();
-        for message in messages {
+        for (at, message) in messages.into_iter().enumerate() {
             let place = self.place(source, &message);
+            let before = out.len();
             match message.role {
                 Role::Import | Role::Continue | Role::Last => self.import(&message, place, &mut out),
-                Role::Skip => {}
-                Role::ClearTools if message.content.trim() != "false" => {
-                    out.retain(|p| !matches!(p.message.role, Role::Tool | Role::Mcp | Role::Kb));
-                    out.iter_mut().for_each(|p| p.without_tools = true);
-                }
-                Role::ClearCalls if message.content.trim() != "false" => {
-                    let cleared = &mut self.cleared;
-                    out.retain(|p| keep_unless_call(&p.message, cleared));
-                }
-                Role::ClearTools | Role::ClearCalls => {}
-                Role::ClearAssociations => out.retain(|p| p.message.role != Role::Association),
+                Role::Skip | Role::ClearTools | Role::ClearCalls | Role::ClearAssociations => {}
                 Role::File => match self.text_of(&message.content, &place) {
                     Ok(text) => out.push(user(element::file(message.content.trim(), &text), place)),
                     Err(text) => self.report(&place, Severity::Error, text),
@@ -120,6 +120,22 @@ impl Compiler {
                     without_tools: false,
                 }),
             }
+            let mut kept = before;
+            for new in before..out.len() {
+                if at < tools {
+                    out[new].without_tools = true;
+                }
+                let cleared = match out[new].message.role {
+                    Role::Tool | Role::Mcp | Role::Kb => at < tools,
+                    Role::Association => at < associations,
+                    _ => at < calls && !keep_unless_call(&out[new].message, &mut self.cleared),
+                };
+                if !cleared {
+                    out.swap(kept, new);
+                    kept += 1;
+                }
+            }
+            out.truncate(kept);
         }
         self.clean_roles(&mut out);
         self.open.pop();
@@ -237,6 +253,9 @@ impl Compiler {
     // Files -----------------------------------------------------------------------------------------------------
 
     fn find(&self, written: &str, dir: &Path, missing: &str) -> Result<Found, String> {
+        if written.is_empty() {
+            return Err("it takes a path".into());
+        }
         self.lookup
             .find(written, dir)
             .map_err(|why| why.unwrap_or_else(|| format!("{missing}: {written}")))

@@ -19,6 +19,8 @@ pub struct Lookup {
     pub readable: Vec<PathBuf>,
     /// The folders of chats on the search path, in which a path is looked up last.
     pub chats: Vec<PathBuf>,
+    /// The folder of the chat that the user named: what is below it may be read, but for hidden files and folders.
+    pub beside: Option<PathBuf>,
     /// Whether the chat was named by the user, and may therefore run commands and grant paths.
     pub named_by_user: bool,
     /// Whether commands (`cmd`) were allowed.
@@ -137,7 +139,19 @@ impl Lookup {
     /// Whether a path (absolute, without links) is inside what may be read.
     pub fn may_read(&self, real: &Path) -> bool {
         let readable = self.readable.iter().chain(&self.chats);
-        readable.map(|dir| real_of(dir)).any(|dir| real.starts_with(dir))
+        if readable.map(|dir| real_of(dir)).any(|dir| real.starts_with(dir)) {
+            return true;
+        }
+        let Some(inside) = self
+            .beside
+            .as_deref()
+            .and_then(|dir| real.strip_prefix(real_of(dir)).ok().map(Path::to_owned))
+        else {
+            return false;
+        };
+        inside
+            .components()
+            .all(|c| !c.as_os_str().as_encoded_bytes().starts_with(b"."))
     }
 }
 
@@ -198,7 +212,10 @@ pub fn read_text(found: &Found, most: u64) -> Result<String, String> {
     }
     match String::from_utf8(bytes) {
         Ok(text) if text.contains('\0') => Err("is binary (it holds a NUL)".into()),
-        Ok(text) => Ok(text),
+        Ok(text) => Ok(match text.strip_prefix('\u{feff}') {
+            Some(rest) => rest.to_owned(),
+            None => text,
+        }),
         Err(e) => {
             let at = e.utf8_error().valid_up_to();
             Err(format!("is binary (byte {at} is not UTF-8 text)"))

@@ -10,7 +10,7 @@ mod lookup;
 mod options;
 mod words;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -244,21 +244,27 @@ impl Plan {
 
 /// The calls among some messages that have no output, in order.
 pub fn pending(messages: &[Message]) -> Vec<FunctionCall> {
-    let mut open: Vec<FunctionCall> = Vec::new();
+    let mut calls: Vec<Option<FunctionCall>> = Vec::new();
+    let mut open: HashMap<String, VecDeque<usize>> = HashMap::new();
     for message in messages {
         match message.role {
-            Role::FunctionCall => open.extend(FunctionCall::from_message(message).ok()),
+            Role::FunctionCall => {
+                if let Ok(call) = FunctionCall::from_message(message) {
+                    open.entry(call.id.clone()).or_default().push_back(calls.len());
+                    calls.push(Some(call));
+                }
+            }
             Role::FunctionCallOutput => {
                 if let Ok(output) = FunctionCallOutput::from_message(message)
-                    && let Some(at) = open.iter().position(|c| c.id == output.id)
+                    && let Some(at) = open.get_mut(&output.id).and_then(VecDeque::pop_front)
                 {
-                    open.remove(at);
+                    calls[at] = None;
                 }
             }
             _ => {}
         }
     }
-    open
+    calls.into_iter().flatten().collect()
 }
 
 /// Plans a chat that was read from a file (or, with no path, from nowhere: its paths are then relative to the working

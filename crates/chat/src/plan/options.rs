@@ -1,5 +1,7 @@
 //! The options that a chat sets: sticky ones hold from their line on, plain ones until the next answer.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
 use super::lookup::Place;
@@ -42,9 +44,15 @@ impl Setting {
 /// The options of a chat. While it is read both kinds are kept apart; [`settle`](Self::settle) makes one list of them.
 #[derive(Clone, Debug, Default)]
 pub struct ChatOptions {
-    sticky: Vec<Setting>,
-    plain: Vec<Setting>,
+    sticky: HashMap<String, Numbered>,
+    plain: HashMap<String, Numbered>,
+    /// How many were taken so far.
+    taken: usize,
+    settled: Vec<Setting>,
 }
+
+/// A setting and its place in the order in which settings came.
+type Numbered = (usize, Setting);
 
 impl ChatOptions {
     /// An answer ends the options that hold until the next one.
@@ -76,32 +84,36 @@ impl ChatOptions {
         };
         let is_plain = matches!(role, Role::Option | Role::Persist | Role::Format);
         let list = if is_plain { &mut self.plain } else { &mut self.sticky };
-        list.retain(|s| s.key != key);
-        list.push(Setting {
+        let setting = Setting {
             key: key.to_owned(),
             text: text.to_owned(),
             place,
-        });
+        };
+        list.insert(key.to_owned(), (self.taken, setting));
+        self.taken += 1;
         Ok(())
     }
 
     /// Puts plain options over sticky ones, and removes those that are `nil` or nothing.
     pub(super) fn settle(&mut self) {
-        for plain in std::mem::take(&mut self.plain) {
-            self.sticky.retain(|s| s.key != plain.key);
-            self.sticky.push(plain);
-        }
-        self.sticky.retain(|s| !matches!(s.text.as_str(), "" | "nil" | "null"));
+        let mut all = std::mem::take(&mut self.sticky);
+        all.extend(std::mem::take(&mut self.plain));
+        let mut all: Vec<Numbered> = all.into_values().collect();
+        all.sort_by_key(|(number, _)| *number);
+        let set = all.into_iter().map(|(_, setting)| setting);
+        self.settled = set
+            .filter(|s| !matches!(s.text.as_str(), "" | "nil" | "null"))
+            .collect();
     }
 
     /// An option by name.
     pub fn get(&self, key: &str) -> Option<&Setting> {
-        self.sticky.iter().find(|s| s.key == key)
+        self.settled.iter().find(|s| s.key == key)
     }
 
     /// All options, in the order in which they were set.
     pub fn iter(&self) -> impl Iterator<Item = &Setting> {
-        self.sticky.iter()
+        self.settled.iter()
     }
 
     /// Name and value of all options.

@@ -301,3 +301,17 @@ fn a_token_budget_is_kept() {
     assert_eq!(failed.json()["limit"], "context");
     assert_eq!(failed.json()["error"]["kind"], "limit");
 }
+
+#[test]
+fn nil_removes_an_option_whoever_set_it() {
+    let s = Sandbox::new();
+    s.write(
+        "chats/a.chat",
+        "option: temperature 0.1\noption: top_p 0.5\noption: seed nil\nuser: q\n",
+    );
+    let server = answered();
+    ask(&s, &server, &["-c", "a", "-o", "temperature=nil", "-o", "seed=nil"]).exits(0);
+    let body = server.requests()[0].json();
+    assert_eq!((body.get("temperature"), body.get("seed")), (None, None));
+    assert_eq!(body["top_p"], 0.5);
+}

@@ -188,10 +188,22 @@ fn damage_is_named_and_left_out() {
     );
     let messages = contents(&server.requests()[0].json());
     assert!(!messages.join("\n").contains("{oops"), "{messages:?}");
-    s.write("chats/b.chat", b"user: caf\xe9 au lait\n");
-    let outcome = ask(&s, &server, &["-c", "b", "two", "--json"]).exits(2);
-    assert!(outcome.stderr.contains("b.chat:1: not UTF-8"), "{outcome}");
-    assert_eq!(outcome.json()["error"]["kind"], "config");
+    s.write("chats/b.chat", b"system: s\nuser: caf\xe9 au lait\nassistant: fine\n");
+    let server = ScriptedServer::start([Reply::chat_text("ok")]);
+    let outcome = ask(&s, &server, &["-c", "b", "two"]).exits(0);
+    assert!(
+        outcome.stderr.contains("b.chat:2: the user message is not UTF-8"),
+        "{outcome}"
+    );
+    assert_eq!(
+        contents(&server.requests()[0].json()),
+        ["system: s", "assistant: fine", "user: two"]
+    );
+    assert!(
+        std::fs::read(s.path("chats/b.chat"))
+            .unwrap()
+            .starts_with(b"system: s\nuser: caf\xe9 au lait\n")
+    );
 }
 
 #[test]

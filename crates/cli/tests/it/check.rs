@@ -95,7 +95,7 @@ fn cycles_and_files_that_are_no_chats() {
         "{failed}"
     );
     s.write("ok.chat", "user: x\n");
-    std::fs::write(s.path("latin.chat"), b"user: \xe9t\xe9\n").unwrap();
+    std::fs::write(s.path("latin.chat"), b"system: s\nuser: \xe9t\xe9\n").unwrap();
     let several = run(
         &s,
         &["chat", "check", "none.chat", "latin.chat", "files", "ok.chat", "--json"],
@@ -109,7 +109,9 @@ fn cycles_and_files_that_are_no_chats() {
         .map(|c| c["errors"][0]["message"].as_str().unwrap_or("-").to_owned())
         .collect();
     assert!(errors[0].contains("No such file"), "{errors:?}");
-    assert!(errors[1].contains("latin.chat:1: not UTF-8 text"), "{errors:?}");
+    assert!(errors[1].contains("not UTF-8 text"), "{errors:?}");
+    assert_eq!(several.json()[1]["messages"][0]["content"], "s");
+    assert_eq!(several.json()[1]["errors"][0]["line"], 2);
     assert!(errors[2].contains("files: not a file"), "{errors:?}");
     assert_eq!(errors[3], "-");
 }
@@ -196,4 +198,70 @@ fn prompt_strategies_show() {
     );
     let failed = run(&s, &["chat", "check", "c.chat"]).exits(2);
     assert!(failed.stderr.contains("20"), "{failed}");
+}
+
+/// What is beside a chat that was named may be read, hidden files may not, and nothing further away.
+#[test]
+fn a_chat_elsewhere_reads_what_is_beside_it() {
+    let s = Sandbox::new();
+    let outside = Sandbox::new();
+    outside.write("d/a.chat", "import: b.chat\nfile: in/x.txt\n");
+    outside.write("d/b.chat", "user: b\n");
+    outside.write("d/in/x.txt", "x");
+    let chat = outside.path("d/a.chat").display().to_string();
+    assert_eq!(
+        check(&s, &chat).exits(0).json()["messages"].as_array().unwrap().len(),
+        2
+    );
+    outside.write("d/.secret/key", "k");
+    outside.write("e.txt", "e");
+    for line in ["file: .secret/key", "file: ../e.txt", "directory: .secret"] {
+        outside.write("d/a.chat", format!("{line}\n"));
+        let refused = check(&s, &chat).exits(2);
+        assert!(refused.stderr.contains("outside the project"), "{line}: {refused}");
+    }
+}
+
+#[test]
+fn faults_of_settings_have_their_lines() {
+    let s = Sandbox::new();
+    for line in [
+        "option: prompt_strategies foo",
+        "config: epoch_size x",
+        "option: limits.context_tokens 1",
+        "option: stream false",
+        "option: persist maybe",
+        "provider: x",
+    ] {
+        s.write("a.chat", format!("system: s\n{line}\nuser: q\n"));
+        let checked = check(&s, "a.chat").exits(2).json();
+        assert_eq!(checked["errors"][0]["line"], 2, "{line}: {checked}");
+        assert_eq!(checked["errors"].as_array().unwrap().len(), 1, "{line}: {checked}");
+    }
+    s.write("a.chat", "user:= \"open\nuser: q\n");
+    let checked = check(&s, "a.chat").exits(0).json();
+    assert!(
+        checked["warnings"][0]["message"]
+            .as_str()
+            .unwrap()
+            .contains("whole JSON string")
+    );
+}
+
+/// Nothing here grows with the square of the chat.
+#[test]
+fn large_chats_are_checked_at_once() {
+    let s = Sandbox::new();
+    let many = |line: &dyn Fn(usize) -> String| -> String { (0..20_000).map(line).collect() };
+    for text in [
+        many(&|i| format!("function_call: {{\"name\":\"echo\",\"arguments\":{{}},\"id\":\"c{i}\"}}\n")),
+        many(&|_| "user: a\nclear_calls:\n".to_owned()),
+        many(&|i| format!("option: a{i} 1\n")),
+        many(&|_| "function_call: {oops\n".to_owned()),
+        format!("meta: {}\n", many(&|i| format!("k{i}=1 "))),
+    ] {
+        s.write("a.chat", &text);
+        let checked = run(&s, &["chat", "check", "a.chat", "--json"]);
+        assert!(checked.time.as_secs() < 10, "{:?} for {}", checked.time, &text[..40]);
+    }
 }

@@ -226,3 +226,20 @@ fn while_nobody_reads_the_output() {
     let status = wait_for("the end", || running.child.try_wait().unwrap());
     assert_eq!(status.code(), Some(130));
 }
+
+/// Where nothing is to be ended in order, a signal ends the command at once.
+#[test]
+fn looking_at_something_ends_at_once() {
+    let s = Sandbox::new();
+    s.write(
+        "big.chat",
+        "user: some words of a line\nassistant: and others\n".repeat(700_000),
+    );
+    for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGINT, 130)] {
+        let running = Running::start(&s, &["chat", "check", "big.chat", "--json"]);
+        std::thread::sleep(Duration::from_millis(150));
+        running.signal(signal);
+        let ended = running.end();
+        assert_eq!(ended.code, code, "{:?}", ended.time);
+    }
+}

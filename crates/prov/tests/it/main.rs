@@ -172,9 +172,11 @@ fn only_the_root_must_be_there() {
         ProvError::NoJob(_)
     ));
     let binary = lab.write("b.chat", "");
-    std::fs::write(&binary, b"user: \xff\n").unwrap();
+    std::fs::write(&binary, b"user: \xff\nassistant: a\n").unwrap();
+    let graph = lab.tracer().chat(&binary).unwrap();
+    assert_eq!((graph.problems[0].line, graph.problems.len()), (Some(1), 1));
     assert!(matches!(
-        lab.tracer().chat(&binary).unwrap_err(),
+        lab.tracer().chat(&lab.root()).unwrap_err(),
         ProvError::Unreadable(_)
     ));
     let chat = lab.write(
