@@ -32,6 +32,9 @@ pub enum AgentError {
     /// The model said nothing at all, twice.
     #[error("{0} gave an empty answer, twice")]
     Empty(String),
+    /// The answer has not the form that was asked for, also when the model was told so.
+    #[error("the answer does not fit the format: {0}")]
+    Schema(String),
     /// A limit was reached.
     #[error("{0}")]
     Limit(LimitReached),
@@ -111,6 +114,7 @@ impl Diagnostic for AgentError {
         match self {
             Self::Backend { kind, .. } | Self::Store { kind, .. } | Self::Action { kind, .. } => *kind,
             Self::Empty(_) => ErrorKind::Provider,
+            Self::Schema(_) => ErrorKind::Schema,
             Self::Limit(_) => ErrorKind::Limit,
             Self::Tool { .. } => ErrorKind::Tool,
             Self::Interrupted => ErrorKind::Interrupted,

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use decanus_backend::profile::Prices;
 use decanus_backend::{CallCx, Collector, Conversation, Delta, FinishReason, Response, View};
 use decanus_chat::strategy::{Window, estimate_tokens};
 use decanus_chat::{
@@ -13,6 +14,7 @@ use decanus_tool::{Dispatcher, Event, Finished, Repetition, Run, ToolErrorClass,
 use futures::StreamExt;
 use serde_json::{Map, Value};
 
+use crate::answer::{Format, json_of};
 use crate::error::AgentError;
 
 /// What is asked, of whom, with what.
@@ -27,6 +29,12 @@ pub struct Request {
     pub parameters: Map<String, Value>,
     /// `auto`, `none`, `required` or a tool's name; for the first request only.
     pub tool_choice: Option<String>,
+    /// What tokens cost.
+    pub prices: Option<Prices>,
+    /// Whether the provider counts cached tokens beside those of the prompt.
+    pub excludes_cached: bool,
+    /// What the answer must be.
+    pub format: Option<Format>,
     /// What the model sees of the conversation.
     pub window: Window,
     /// Whether to ask for streams.
@@ -43,6 +51,9 @@ impl Default for Request {
             totals: Usage::default(),
             parameters: Map::new(),
             tool_choice: None,
+            prices: None,
+            excludes_cached: false,
+            format: None,
             window: Window::default(),
             stream: true,
             explain: false,
@@ -184,6 +195,7 @@ impl Agent {
         }
         let mut repetition = Repetition::default();
         let mut empty_before = false;
+        let mut repaired = false;
         let mut tool_choice = request.tool_choice.as_deref();
         loop {
             let round = turn.run.charge_round()?;
@@ -191,6 +203,11 @@ impl Agent {
             let (response, failed) = self.complete(request, tool_choice, turn).await;
             turn.outcome.answer.clone_from(&response.text);
             turn.outcome.usage += response.usage;
+            let cost = match (&request.prices, response.stored) {
+                (Some(prices), false) => prices.cost(&response.usage, request.excludes_cached),
+                _ => 0.0,
+            };
+            turn.run.charge_usage(response.usage.tt.unwrap_or(0), cost);
             if let Some(error) = failed {
                 return Err(error);
             }
@@ -210,7 +227,17 @@ impl Agent {
             empty_before = false;
             let calls = turn.store_response(response)?;
             if calls.is_empty() {
-                return Ok(());
+                match self.check(request, turn) {
+                    Ok(()) => return Ok(()),
+                    Err(why) if !std::mem::replace(&mut repaired, true) => {
+                        turn.run.emit(Event::Warning(format!(
+                            "the answer does not fit the format ({why}); asking once more"
+                        )));
+                        turn.store(&Meta::new(), vec![Message::user(repair(&why))])?;
+                        continue;
+                    }
+                    Err(why) => return Err(AgentError::Schema(why)),
+                }
             }
             if let Some(reason) = turn.outcome.cut {
                 // What looks whole may be half of what was meant.
@@ -236,6 +263,16 @@ impl Agent {
                 return Err(AgentError::Interrupted);
             }
         }
+    }
+
+    /// Whether the answer has the form that was asked for; if so, nothing but its JSON is the answer.
+    fn check(&self, request: &Request, turn: &mut Turn<'_>) -> Result<(), String> {
+        let Some(format) = &request.format else {
+            return Ok(());
+        };
+        format.read(&turn.outcome.answer)?;
+        turn.outcome.answer = json_of(&turn.outcome.answer).to_owned();
+        Ok(())
     }
 
     /// One request: the response, as far as it came, and why it came no further.
@@ -435,6 +472,11 @@ impl Turn<'_> {
         self.store(&Meta::new(), vec![output.to_message()])?;
         Ok(())
     }
+}
+
+/// What the model is told of an answer that has not the right form.
+fn repair(why: &str) -> String {
+    format!("Your answer does not have the required form: {why}. Answer again, with the JSON alone.")
 }
 
 /// Tokens that tool definitions take in a request, as estimated.

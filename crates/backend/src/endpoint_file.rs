@@ -9,10 +9,10 @@ use decanus_base::yaml::{Data, Node, YamlError};
 use reqwest::Url;
 use serde_json::{Map, Value};
 
-use crate::profile::{Api, Quirks, Timeouts};
+use crate::profile::{Api, Prices, Quirks, Timeouts};
 
 /// The fields that are settings; anything else is a request parameter.
-const FIELDS: [&str; 14] = [
+const FIELDS: [&str; 15] = [
     "backend",
     "url",
     "model",
@@ -27,15 +27,15 @@ const FIELDS: [&str; 14] = [
     "store",
     "previous_response",
     "quirks",
+    "prices",
 ];
 
 /// Settings that this build does not have. As request parameters they would do harm, or silently nothing.
-const NOT_YET: [&str; 6] = [
+const NOT_YET: [&str; 5] = [
     "max_concurrency",
     "requests_per_minute",
     "tokens_per_minute",
     "fallback",
-    "prices",
     "api_version",
 ];
 
@@ -59,6 +59,7 @@ pub(crate) struct EndpointFile {
     pub store: Option<bool>,
     pub previous_response: Option<bool>,
     pub quirks: Quirks,
+    pub prices: Option<Prices>,
     pub parameters: Map<String, Value>,
     pub warnings: Vec<String>,
 }
@@ -107,6 +108,7 @@ pub(crate) fn read(node: &Node) -> Result<EndpointFile, YamlError> {
             }
             "store" => file.store = Some(value.boolean()?),
             "previous_response" => file.previous_response = Some(value.boolean()?),
+            "prices" => file.prices = Some(prices(value)?),
             "quirks" => quirks(value, &mut file.quirks)?,
             "stream_usage" => file.stream_usage = Some(value.boolean()?),
             _ => {
@@ -179,6 +181,22 @@ fn timeouts(value: &Node, timeouts: &mut Timeouts) -> Result<(), YamlError> {
         }
     }
     Ok(())
+}
+
+fn prices(value: &Node) -> Result<Prices, YamlError> {
+    value.only(&["input", "output", "cache_read", "cache_write"])?;
+    let mut prices = Prices::default();
+    for (name, _, value) in value.mapping()? {
+        let amount = value.text()?.parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0);
+        let amount = amount.ok_or_else(|| value.error("expected an amount for a million tokens"))?;
+        match name.as_str() {
+            "input" => prices.input = amount,
+            "output" => prices.output = amount,
+            "cache_read" => prices.cache_read = Some(amount),
+            _ => prices.cache_write = Some(amount),
+        }
+    }
+    Ok(prices)
 }
 
 fn quirks(value: &Node, quirks: &mut Quirks) -> Result<(), YamlError> {

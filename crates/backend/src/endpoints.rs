@@ -249,6 +249,7 @@ impl Endpoints {
         profile.store = file.store;
         profile.previous_response = file.previous_response.unwrap_or(profile.previous_response);
         profile.quirks = file.quirks;
+        profile.prices = file.prices;
         profile.parameters = file.parameters;
         for warning in &file.warnings {
             tracing::warn!(endpoint = name, "{warning}");

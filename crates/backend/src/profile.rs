@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use decanus_base::Secret;
+use decanus_chat::Usage;
 use serde_json::{Map, Value};
 
 /// An endpoint with all its settings decided.
@@ -35,6 +36,8 @@ pub struct Profile {
     pub previous_response: bool,
     /// What this server does otherwise than others that speak its protocol.
     pub quirks: Quirks,
+    /// What tokens cost.
+    pub prices: Option<Prices>,
     /// Request parameters of the endpoint file.
     pub parameters: Map<String, Value>,
     /// The file it was read from.
@@ -61,6 +64,34 @@ pub struct Quirks {
     pub unsigned_thinking: bool,
     /// Whether outputs and the user's text behind them become one message.
     pub merge_tool_results: bool,
+}
+
+/// Prices for a million tokens, in any one currency: the `prices` of an endpoint's file.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Prices {
+    /// Of the prompt.
+    pub input: f64,
+    /// Of the answer, its reasoning included.
+    pub output: f64,
+    /// Of what was read from a cache; none is like `input`.
+    pub cache_read: Option<f64>,
+    /// Of what was written to a cache; none is like `input`.
+    pub cache_write: Option<f64>,
+}
+
+impl Prices {
+    /// What a request cost. `excluded` is whether the provider counts cached tokens beside the prompt (Anthropic, Bedrock)
+    /// instead of as a part of it.
+    pub fn cost(&self, usage: &Usage, excluded: bool) -> f64 {
+        let count = |n: Option<u64>| n.unwrap_or(0) as f64;
+        let (read, written) = (count(usage.cct), count(usage.cwt));
+        let prompt = match excluded {
+            true => count(usage.pt),
+            false => (count(usage.pt) - read - written).max(0.0),
+        };
+        let cached = read * self.cache_read.unwrap_or(self.input) + written * self.cache_write.unwrap_or(self.input);
+        (prompt * self.input + cached + count(usage.ct) * self.output) / 1e6
+    }
 }
 
 /// Time limits of requests to an endpoint.
@@ -127,6 +158,7 @@ impl Profile {
             store: None,
             previous_response: false,
             quirks: Quirks::default(),
+            prices: None,
             parameters: Map::new(),
             file: None,
         }

@@ -79,6 +79,10 @@ pub struct LimitSettings {
     pub result_chars: Option<usize>,
     /// Tool calls running at once.
     pub parallel_calls: Option<usize>,
+    /// Tokens of all requests of a run.
+    pub tokens: Option<u64>,
+    /// What all requests of a run may cost, by the prices of the endpoint.
+    pub cost: Option<f64>,
     /// Tokens of one request, as estimated: older tool traffic is compacted to stay within it.
     pub context_tokens: Option<u64>,
     /// Time for one tool call.

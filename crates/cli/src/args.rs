@@ -83,6 +83,12 @@ pub struct Ask {
     /// Let `cmd` lines of the chat run commands
     #[arg(long)]
     pub allow_cmd: bool,
+    /// The JSON schema that the answer must fit; a file
+    #[arg(long, value_name = "FILE")]
+    pub schema: Option<PathBuf>,
+    /// Show the tokens that were used, and what they cost
+    #[arg(long)]
+    pub usage: bool,
     /// Ask anew, although the answer to the same request is in the cache
     #[arg(long)]
     pub no_cache: bool,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use decanus_agent::{Agent, Outcome, Request};
+use decanus_agent::{Agent, Format, Outcome, Request};
 use decanus_backend::cache::{self, CachedConversation, KeyParts};
 use decanus_backend::{DryRun, Profile};
 use decanus_base::ErrorKind;
@@ -94,6 +94,8 @@ pub struct Session {
     pub limits: Limits,
     /// The paths that the chat grants.
     pub permissions: Permissions,
+    /// Whether the answer has a form: then only the whole of it is of use.
+    pub structured: bool,
     /// What the user should know before it starts.
     pub warnings: Vec<String>,
 }
@@ -255,12 +257,23 @@ impl Decanus {
                 self.answers.clone(),
             ));
         }
+        let format = options.parameters.get("format").or(profile.parameters.get("format"));
+        let format = format
+            .map_or(Ok(None), Format::of)
+            .map_err(|text| match plan.options.get("format") {
+                Some(setting) => at(&setting.place, Error::usage(text)).into(),
+                None => Error::usage(text),
+            })?;
+        let structured = format.is_some();
         let request = Request {
             messages: Vec::new(),
             question: ask.question,
             totals,
             parameters: options.parameters,
             tool_choice: options.tool_choice,
+            prices: profile.prices,
+            excludes_cached: ["anthropic", "bedrock"].contains(&profile.backend.as_str()),
+            format,
             window: self
                 .window(&plan, options.prompt_strategies.as_deref())
                 .map_err(|(place, error)| match place {
@@ -285,6 +298,7 @@ impl Decanus {
             profile,
             limits,
             permissions,
+            structured,
             warnings,
         })
     }

@@ -8,18 +8,19 @@ use serde_json::{Map, Value};
 use crate::error::Error;
 
 /// Options that steer decanus in this build.
-const CONTROL: [&str; 8] = [
+const CONTROL: [&str; 9] = [
     "endpoint",
     "model",
     "tool_choice",
     "prompt_strategies",
     "persist",
+    "format",
     "max_rounds",
     "limits",
     "timeout",
 ];
 /// Options that will steer it.
-const LATER: [&str; 4] = ["backend", "format", "previous_response", "websearch"];
+const LATER: [&str; 3] = ["backend", "previous_response", "websearch"];
 /// What a request says itself.
 const REQUEST: [&str; 4] = ["messages", "tools", "stream", "stream_options"];
 /// Parameters of providers that resemble an option of ours and are none misspelt.
@@ -201,7 +202,9 @@ mod tests {
         assert!(options.warnings.is_empty(), "{:?}", options.warnings);
         options.set("max_round", "3").unwrap();
         assert!(options.warnings[0].contains("did you mean `max_rounds`?"));
-        assert!(options.set("format", "json").is_err());
+        options.set("format", "{\"a\": \"string\"}").unwrap();
+        assert_eq!(options.parameters["format"], json!({"a": "string"}));
+        assert!(options.set("websearch", "true").is_err());
         options.set("limits.round", "3").unwrap();
         assert!(options.apply_limits(&mut limits).is_err());
     }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use decanus_base::settings::LimitSettings;
@@ -20,6 +20,10 @@ pub struct Limits {
     pub result_chars: usize,
     /// Tool calls running side by side. Default 8.
     pub parallel_calls: usize,
+    /// Tokens of all requests of the run, stored answers too (`tt`). No bound by default.
+    pub tokens: Option<u64>,
+    /// What all requests of the run may cost, in the currency of the endpoint's prices. No bound by default.
+    pub cost: Option<f64>,
     /// Tokens of one request, as [`decanus_chat`] estimates them: older tool traffic is compacted to stay within it. No
     /// bound by default.
     pub context_tokens: Option<u64>,
@@ -39,6 +43,8 @@ impl Default for Limits {
             rounds: 50,
             result_chars: 100_000,
             parallel_calls: 8,
+            tokens: None,
+            cost: None,
             context_tokens: None,
             tool_time: Duration::from_secs(120),
             request_time: Duration::from_secs(20 * 60),
@@ -56,6 +62,8 @@ impl Limits {
             rounds: settings.rounds.unwrap_or(d.rounds),
             result_chars: settings.result_chars.unwrap_or(d.result_chars),
             parallel_calls: settings.parallel_calls.unwrap_or(d.parallel_calls).max(1),
+            tokens: settings.tokens,
+            cost: settings.cost,
             context_tokens: settings.context_tokens,
             tool_time: settings.tool_time.unwrap_or(d.tool_time),
             request_time: settings.request_time.unwrap_or(d.request_time),
@@ -78,6 +86,11 @@ impl Limits {
             "rounds" => self.rounds = count()?,
             "result_chars" => self.result_chars = count()? as usize,
             "parallel_calls" => self.parallel_calls = count()?.max(1) as usize,
+            "tokens" => self.tokens = Some(count()?.into()),
+            "cost" => {
+                let parsed = value.parse::<f64>().ok().filter(|c| c.is_finite() && *c >= 0.0);
+                self.cost = Some(parsed.ok_or_else(|| format!("limits.cost takes an amount, not `{value}`"))?);
+            }
             "context_tokens" => self.context_tokens = Some(count()?.into()),
             "tool_time" => self.tool_time = time()?,
             "request_time" => self.request_time = time()?,
@@ -86,6 +99,8 @@ impl Limits {
                     "rounds",
                     "result_chars",
                     "parallel_calls",
+                    "tokens",
+                    "cost",
                     "context_tokens",
                     "tool_time",
                     "request_time",
@@ -107,6 +122,22 @@ pub enum LimitReached {
     /// Too many requests to the model.
     #[error("the limit of {0} rounds was reached without a final answer")]
     Rounds(u32),
+    /// The requests so far have used up the tokens.
+    #[error("the run has used {used} tokens, and limits.tokens is {limit}")]
+    Tokens {
+        /// Tokens used.
+        used: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// The requests so far have used up the money.
+    #[error("the run has cost {used}, and limits.cost is {limit}")]
+    Cost {
+        /// What it has cost, as text.
+        used: String,
+        /// The limit, as text.
+        limit: String,
+    },
     /// The conversation is too long, and compacting its tool traffic does not help.
     #[error(
         "the conversation needs about {needed} tokens, more than limits.context_tokens = {budget}, even with its older \
@@ -133,6 +164,8 @@ impl LimitReached {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Rounds(_) => "rounds",
+            Self::Tokens { .. } => "tokens",
+            Self::Cost { .. } => "cost",
             Self::Context { .. } => "context",
             Self::IdenticalCalls { .. } => "identical_calls",
         }
@@ -147,6 +180,8 @@ impl Diagnostic for LimitReached {
     fn hints(&self) -> Vec<String> {
         match self {
             Self::Rounds(_) => vec!["raise it with `-o limits.rounds=N`, or [limits] in decanus.toml".into()],
+            Self::Tokens { .. } => vec!["raise it with `-o limits.tokens=N`".into()],
+            Self::Cost { .. } => vec!["raise it with `-o limits.cost=AMOUNT`".into()],
             Self::Context { .. } => {
                 vec!["raise limits.context_tokens, drop what is not needed with `clear:`, or begin another chat".into()]
             }
@@ -180,6 +215,9 @@ struct Inner {
     /// Where results that are too long, and other by-products, are kept.
     spill_dir: PathBuf,
     rounds: AtomicU32,
+    tokens: AtomicU64,
+    /// Billionths, so that many small amounts add up.
+    cost: AtomicU64,
     started: Instant,
 }
 
@@ -231,6 +269,8 @@ impl RunBuilder {
             events: self.events,
             spill_dir: self.spill_dir,
             rounds: AtomicU32::new(0),
+            tokens: AtomicU64::new(0),
+            cost: AtomicU64::new(0),
             started: Instant::now(),
         }))
     }
@@ -285,12 +325,33 @@ impl Run {
     /// # Errors
     /// When the limit is reached; the request must then not be made.
     pub fn charge_round(&self) -> Result<u32, LimitReached> {
+        let used = self.0.tokens.load(Ordering::SeqCst);
+        if let Some(limit) = self.0.limits.tokens.filter(|limit| used >= *limit) {
+            return Err(LimitReached::Tokens { used, limit });
+        }
+        if let Some(limit) = self.0.limits.cost.filter(|limit| self.cost() >= *limit) {
+            return Err(LimitReached::Cost {
+                used: format!("{:.6}", self.cost()),
+                limit: limit.to_string(),
+            });
+        }
         let limit = self.0.limits.rounds;
         let before = self
             .0
             .rounds
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| (n < limit).then_some(n + 1));
         before.map(|n| n + 1).map_err(|_| LimitReached::Rounds(limit))
+    }
+
+    /// Counts what a request has used: tokens, and money where prices are known.
+    pub fn charge_usage(&self, tokens: u64, cost: f64) {
+        self.0.tokens.fetch_add(tokens, Ordering::SeqCst);
+        self.0.cost.fetch_add((cost.max(0.0) * 1e9) as u64, Ordering::SeqCst);
+    }
+
+    /// What the requests so far have cost, as far as prices are known.
+    pub fn cost(&self) -> f64 {
+        self.0.cost.load(Ordering::SeqCst) as f64 / 1e9
     }
 
     /// Requests made so far.

@@ -147,6 +147,22 @@ fn check_required(args: &Args, definition: &ToolDefinition, schema: &Value) -> R
     )))
 }
 
+/// The first fault of a value by a schema, with its place; none when it is valid.
+///
+/// # Errors
+/// The schema is none.
+pub fn fault(schema: &Value, value: &Value) -> Result<Option<String>, String> {
+    let validator = jsonschema::validator_for(schema).map_err(|e| format!("the schema is not valid: {e}"))?;
+    let first = validator.iter_errors(value).next().map(|error| {
+        let text = decanus_base::text::brief(&error.to_string(), 2 * SHOWN);
+        match error.instance_path().to_string().as_str() {
+            "" => text,
+            path => format!("{path}: {text}"),
+        }
+    });
+    Ok(first)
+}
+
 fn validate(args: Args, schema: &Value, validator: &Validator, definition: &ToolDefinition) -> Result<Args, ToolError> {
     let value = Value::Object(args);
     let Some(error) = validator.iter_errors(&value).next() else {

@@ -101,8 +101,8 @@ fn faults_name_file_line_and_key() {
             "e.yaml:2: fallback: `fallback` is not available in this build",
         ),
         (
-            "backend: openai\nprices: {input: 1}\n",
-            "e.yaml:2: prices: `prices` is not available in this build",
+            "backend: openai\nprices: {input: -1}\n",
+            "e.yaml:2: prices.input: expected an amount for a million tokens",
         ),
         (
             "backend: openai\nmessages: []\n",

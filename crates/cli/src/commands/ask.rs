@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use decanus::agent::Outcome;
+use decanus::base::files::read_text;
 use decanus::base::text::brief;
 use decanus::base::{Diagnostic, ErrorKind};
 use decanus::chat::{FunctionCallOutput, Message, Usage};
@@ -55,13 +56,23 @@ pub async fn prepare(
             .hint("write it behind the options, or continue a chat with -c")
             .into());
     }
+    let mut options = args.options.clone();
+    if let Some(file) = &args.schema {
+        let fail = |text: String| Error::usage(format!("--schema: {text}"));
+        let text = read_text(&decanus.project.user_path(file)).map_err(|e| fail(e.to_string()))?;
+        let schema: Map<String, Value> =
+            serde_json::from_str(&text).map_err(|e| fail(format!("{} is not a JSON schema: {e}", file.display())))?;
+        decanus::tool::schema::fault(&Value::Object(schema.clone()), &Value::Null).map_err(fail)?;
+        let whole = json!({"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": true}});
+        options.push(("format".into(), whole.to_string()));
+    }
     let ask = Ask {
         chat: chat.clone(),
         question,
         endpoint: args.endpoint.clone(),
         model: args.model.clone(),
         tools: args.tools.clone(),
-        options: args.options.clone(),
+        options,
         stream: !args.no_stream,
         explain: args.explain,
         allow_cmd: args.allow_cmd,
@@ -103,7 +114,7 @@ async fn ask(args: args::Ask, cx: &Context) -> Ended {
     let sink = if args.events {
         machine_events(out)
     } else {
-        people_events(out, explained.clone(), in_line.clone())
+        people_events(out, session.structured, explained.clone(), in_line.clone())
     };
     let run = decanus
         .run()
@@ -115,6 +126,12 @@ async fn ask(args: args::Ask, cx: &Context) -> Ended {
     let outcome = session.run(&run).await;
     if in_line.load(Ordering::SeqCst) {
         out.print("\n");
+    }
+    if session.structured && outcome.error.is_none() && !outcome.idle && !out.json && !args.events {
+        out.line(&outcome.answer);
+    }
+    if args.usage && !args.events {
+        out.note(&usage_line(&outcome.usage, run.cost()));
     }
     let explained = explained.lock().map(|e| e.clone()).unwrap_or_default();
     finish(
@@ -199,6 +216,26 @@ pub fn message(message: &Message) -> Value {
     json!({"role": message.role.as_str(), "content": content(message)})
 }
 
+/// Token counts for people.
+fn usage_line(usage: &Usage, cost: f64) -> String {
+    let names = [
+        (usage.pt, "prompt"),
+        (usage.ct, "completion"),
+        (usage.tt, "total"),
+        (usage.cct, "read from a cache"),
+        (usage.cwt, "written to a cache"),
+        (usage.rt, "reasoning"),
+    ];
+    let counts = names
+        .into_iter()
+        .filter_map(|(count, name)| Some(format!("{} {name}", count?)));
+    let mut line = format!("tokens: {}", counts.collect::<Vec<_>>().join(", "));
+    if cost > 0.0 {
+        line.push_str(&format!("; cost {cost:.6}"));
+    }
+    line
+}
+
 fn usage(usage: &Usage) -> Value {
     usage
         .fields()
@@ -208,7 +245,7 @@ fn usage(usage: &Usage) -> Value {
 }
 
 /// Text as it comes on stdout, what is done on stderr. `in_line` says whether the last line of the text is still open.
-fn people_events(out: Out, explained: Arc<Mutex<Vec<Value>>>, in_line: Arc<AtomicBool>) -> EventSink {
+fn people_events(out: Out, structured: bool, explained: Arc<Mutex<Vec<Value>>>, in_line: Arc<AtomicBool>) -> EventSink {
     Arc::new(move |event| {
         // A remark on stderr never continues a line of the answer.
         let break_line = || {
@@ -218,7 +255,7 @@ fn people_events(out: Out, explained: Arc<Mutex<Vec<Value>>>, in_line: Arc<Atomi
         };
         match event {
             Event::Text { text, .. } => {
-                if !out.json && !text.is_empty() {
+                if !out.json && !structured && !text.is_empty() {
                     out.print(text);
                     in_line.store(!text.ends_with('\n'), Ordering::SeqCst);
                 }
