@@ -18,6 +18,7 @@ use crate::answer::{Format, json_of};
 use crate::error::AgentError;
 
 /// What is asked, of whom, with what.
+#[derive(Clone)]
 pub struct Request {
     /// The conversation so far: system, user, assistant, calls and outputs.
     pub messages: Vec<Message>,
@@ -82,6 +83,8 @@ pub struct Outcome {
     pub idle: bool,
     /// Why the run failed, if it did.
     pub error: Option<AgentError>,
+    /// Where what there was of a failed request is kept, if it is.
+    pub snapshot: Option<std::path::PathBuf>,
 }
 
 /// A model with its tools.

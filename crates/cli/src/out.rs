@@ -86,6 +86,12 @@ impl Out {
         for hint in &error.hints {
             self.stderr(&format!("  {} {}\n", self.paint("36", "hint:"), self.safe(hint)));
         }
+        if let Some(path) = &error.snapshot {
+            self.stderr(&format!(
+                "  what there was of the request: {}\n",
+                self.safe(&path.display().to_string())
+            ));
+        }
         if self.json {
             let mut object = partial;
             object.entry("error").or_insert_with(|| error_value(error));
@@ -130,6 +136,9 @@ pub fn error_value(error: &Error) -> Value {
     let mut value = json!({"kind": error.kind.as_str(), "message": error.message});
     if let Some(hint) = error.hints.first() {
         value["hint"] = hint.as_str().into();
+    }
+    if let Some(path) = &error.snapshot {
+        value["snapshot"] = path.display().to_string().into();
     }
     value
 }

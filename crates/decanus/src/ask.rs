@@ -11,7 +11,7 @@ use decanus_base::settings::Source;
 use decanus_chat::file::PATIENCE;
 use decanus_chat::plan::{Config, Grant, Item, Place, Plan, Severity, ToolUse};
 use decanus_chat::strategy::{self, Strategies, Window};
-use decanus_chat::{ChatFile, MemoryTranscript, Transcript, plan};
+use decanus_chat::{ChatFile, MemoryTranscript, Role, Transcript, plan};
 use decanus_tool::run::Limits;
 use decanus_tool::{Event, Offer, Permissions, Run, SourceError, ToolRegistry};
 use tokio_util::sync::CancellationToken;
@@ -20,6 +20,7 @@ use crate::Decanus;
 use crate::actions::{Actions, at};
 use crate::error::Error;
 use crate::options::Options;
+use crate::snapshot::{self, is_worth_it};
 
 /// The tools of a declaration, or how bad it is that there are none, and why.
 pub(crate) type Declared = Result<Vec<Offer>, (Severity, Error)>;
@@ -88,6 +89,8 @@ pub struct Session {
     items: Vec<Item>,
     actions: Actions,
     store: Box<dyn Transcript>,
+    /// Where snapshots of failed requests go.
+    failures: PathBuf,
     /// The endpoint that will be asked.
     pub profile: Arc<Profile>,
     /// The bounds to run in: the project's, with those of the options over them.
@@ -118,7 +121,27 @@ impl Session {
                 };
             }
         }
-        self.agent.run(request, self.store.as_mut(), run).await
+        let mut outcome = self.agent.run(request.clone(), self.store.as_mut(), run).await;
+        if let Some(error) = outcome.error.as_ref().filter(|e| is_worth_it(e)) {
+            // The request that failed: what was there before, and what the run has added.
+            let added = outcome.messages.iter().filter(|m| m.role != Role::Meta).cloned();
+            request.messages.extend(added);
+            request.question = None;
+            let sent = self.agent.dry_run(&request, run.limits().context_tokens).ok();
+            let written = snapshot::write(
+                &self.failures,
+                &self.profile,
+                error,
+                sent.as_ref(),
+                &outcome.answer,
+                &request.messages,
+            );
+            match written {
+                Ok(path) => outcome.snapshot = Some(path),
+                Err(e) => tracing::warn!("what there was of the failed request was not kept: {e}"),
+            }
+        }
+        outcome
     }
 
     /// The first request, without sending it. No task or command is run: stored results are taken, and what is missing
@@ -295,6 +318,7 @@ impl Decanus {
             actions: self.actions(&permissions),
             items: plan.items,
             store,
+            failures: self.project.data().join("logs/failed"),
             profile,
             limits,
             permissions,

@@ -1,6 +1,7 @@
 //! The one error that leaves the library: what the rooms below said, with its kind.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use decanus_base::{Diagnostic, ErrorKind};
 
@@ -13,6 +14,8 @@ pub struct Error {
     pub message: String,
     /// What can be done.
     pub hints: Vec<String>,
+    /// A file with what there was of a request that failed.
+    pub snapshot: Option<PathBuf>,
 }
 
 impl Error {
@@ -22,6 +25,7 @@ impl Error {
             kind,
             message: message.into(),
             hints: Vec::new(),
+            snapshot: None,
         }
     }
 
@@ -42,6 +46,7 @@ impl Error {
             kind: error.kind(),
             message: error.to_string(),
             hints: error.hints(),
+            snapshot: None,
         }
     }
 }

@@ -22,6 +22,7 @@ mod ask;
 mod check;
 mod error;
 mod options;
+mod snapshot;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

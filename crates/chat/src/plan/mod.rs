@@ -292,7 +292,14 @@ pub fn plan(parsed: Parsed, path: Option<&Path>, lookup: &Lookup) -> Plan {
         };
         compiler.report(&place, severity, problem.message);
     }
-    let placed = compiler.compile(parsed.messages, &source);
+    let imports = |m: &Message| matches!(m.role, Role::Import | Role::Continue | Role::Last);
+    let mut messages = parsed.messages;
+    let has_imports = messages.iter().any(imports);
+    let mut compile = || compiler.compile(std::mem::take(&mut messages), &source);
+    let placed = match has_imports {
+        true => on_a_large_stack(compile),
+        false => compile(),
+    };
     let mut planner = Planner {
         lookup,
         compiler,
@@ -312,6 +319,18 @@ pub fn plan(parsed: Parsed, path: Option<&Path>, lookup: &Lookup) -> Plan {
 /// Puts the findings of one file into the order of its lines; those of others follow as they are.
 pub fn sort(findings: &mut [Finding], own: &str) {
     findings.sort_by_key(|f| if f.shown == own { (false, f.line) } else { (true, 0) });
+}
+
+/// Imports are followed by recursion, up to [`MAX_DEPTH`] deep, which a thread's usual stack may not hold.
+fn on_a_large_stack<T: Send>(mut work: impl FnMut() -> T + Send) -> T {
+    const STACK: usize = 64 << 20;
+    let done = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK);
+        let thread = thread.spawn_scoped(scope, &mut work).ok()?;
+        Some(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    // Where no thread can be had, the stack that is there has to do.
+    done.unwrap_or_else(work)
 }
 
 struct Planner<'a> {

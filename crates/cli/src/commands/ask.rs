@@ -136,6 +136,7 @@ async fn ask(args: args::Ask, cx: &Context) -> Ended {
     let explained = explained.lock().map(|e| e.clone()).unwrap_or_default();
     finish(
         &outcome,
+        run.cost(),
         chat.as_ref(),
         args.explain.then_some(explained),
         args.events,
@@ -144,9 +145,19 @@ async fn ask(args: args::Ask, cx: &Context) -> Ended {
 }
 
 /// Prints what is left to print, and decides how the command ends.
-fn finish(outcome: &Outcome, chat: Option<&PathBuf>, explained: Option<Vec<Value>>, events: bool, out: Out) -> Ended {
-    let error = outcome.error.as_ref().map(|e| Error::of(e as &dyn Diagnostic));
-    let mut object = summary(outcome, chat);
+fn finish(
+    outcome: &Outcome,
+    cost: f64,
+    chat: Option<&PathBuf>,
+    explained: Option<Vec<Value>>,
+    events: bool,
+    out: Out,
+) -> Ended {
+    let error = outcome.error.as_ref().map(|e| Error {
+        snapshot: outcome.snapshot.clone(),
+        ..Error::of(e as &dyn Diagnostic)
+    });
+    let mut object = summary(outcome, cost, chat);
     if let Some(explained) = explained.filter(|_| !events) {
         object.insert("explain".into(), explained.into());
     }
@@ -182,11 +193,15 @@ fn finish(outcome: &Outcome, chat: Option<&PathBuf>, explained: Option<Vec<Value
 }
 
 /// The `--json` object of a run.
-fn summary(outcome: &Outcome, chat: Option<&PathBuf>) -> Map<String, Value> {
+fn summary(outcome: &Outcome, cost: f64, chat: Option<&PathBuf>) -> Map<String, Value> {
     let mut map = Map::new();
     map.insert("answer".into(), outcome.answer.clone().into());
     map.insert("messages".into(), outcome.messages.iter().map(message).collect());
-    map.insert("usage".into(), usage(&outcome.usage));
+    let mut used = usage(&outcome.usage);
+    if cost > 0.0 {
+        used["cost"] = cost.into();
+    }
+    map.insert("usage".into(), used);
     map.insert("rounds".into(), outcome.rounds.into());
     map.insert("chat".into(), chat.map_or(Value::Null, |c| c.to_string_lossy().into()));
     map.insert("jobs".into(), outcome.jobs.clone().into());
