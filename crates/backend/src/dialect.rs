@@ -4,6 +4,8 @@
 //! turn is appended to the turns before it, and the tail holds what may differ from request to request. So adding a
 //! turn never changes the bytes before it, and prompt caches hit.
 
+use std::sync::Arc;
+
 use decanus_base::Secret;
 use decanus_chat::ToolDefinition;
 use serde_json::{Map, Value};
@@ -25,6 +27,8 @@ pub struct Request<'a> {
     pub names: &'a ToolNames,
     /// Whether a stream is asked for.
     pub stream: bool,
+    /// The id of the response that the turns follow; none when they are the whole conversation.
+    pub previous: Option<&'a str>,
 }
 
 impl Request<'_> {
@@ -149,6 +153,24 @@ pub trait Dialect: Send + Sync + 'static {
 
     /// A decoder for one stream.
     fn decoder(&self) -> Box<dyn StreamDecoder>;
+
+    /// Like `decode`, for a dialect that must know which tools the answer may call.
+    ///
+    /// # Errors
+    /// Those of `decode`.
+    fn decode_for(&self, body: &[u8], _offered: &Arc<ToolNames>) -> Result<Vec<Delta>, Fault> {
+        self.decode(body)
+    }
+
+    /// Like `decoder`, for a dialect that must know which tools the answer may call.
+    fn decoder_for(&self, _offered: &Arc<ToolNames>) -> Box<dyn StreamDecoder> {
+        self.decoder()
+    }
+
+    /// Whether a request may give the id of the last response in place of the conversation up to it.
+    fn threads(&self, _profile: &Profile, _parameters: &Map<String, Value>) -> bool {
+        false
+    }
 }
 
 /// Appends a value as compact JSON.

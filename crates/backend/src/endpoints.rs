@@ -92,7 +92,7 @@ struct BuiltIn {
     model_variables: &'static [&'static str],
 }
 
-const BUILT_IN: [BuiltIn; 2] = [
+const BUILT_IN: [BuiltIn; 5] = [
     BuiltIn {
         backend: "local",
         url: "",
@@ -108,6 +108,30 @@ const BUILT_IN: [BuiltIn; 2] = [
         url_variables: &["OPENAI_URL", "OPENAI_BASE_URL"],
         key_variables: &["OPENAI_KEY", "OPENAI_API_KEY"],
         model_variables: &["OPENAI_MODEL"],
+    },
+    BuiltIn {
+        backend: "openwebui",
+        url: "",
+        model: "llama3.1",
+        url_variables: &["OPENWEBUI_URL"],
+        key_variables: &["OPENWEBUI_KEY", "OPENWEBUI_API_KEY"],
+        model_variables: &["OPENWEBUI_MODEL"],
+    },
+    BuiltIn {
+        backend: "responses",
+        url: "https://api.openai.com/v1",
+        model: "gpt-5-nano",
+        url_variables: &["RESPONSES_URL", "OPENAI_URL", "OPENAI_BASE_URL"],
+        key_variables: &["RESPONSES_KEY", "OPENAI_KEY", "OPENAI_API_KEY"],
+        model_variables: &["RESPONSES_MODEL", "OPENAI_MODEL"],
+    },
+    BuiltIn {
+        backend: "vllm",
+        url: "http://127.0.0.1:8000/v1",
+        model: "vllm",
+        url_variables: &["VLLM_URL"],
+        key_variables: &["VLLM_KEY", "VLLM_API_KEY"],
+        model_variables: &["VLLM_MODEL"],
     },
 ];
 

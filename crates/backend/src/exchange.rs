@@ -55,6 +55,10 @@ pub(crate) struct Exchange<'a> {
     target: &'a Target,
     request: RequestBuilder,
     names: Arc<ToolNames>,
+    /// The tools that the answer may call.
+    offered: Arc<ToolNames>,
+    /// The id of the last response when the request goes on from it, and the request that does not.
+    whole: Option<(String, RequestBuilder)>,
     cx: &'a CallCx,
     backoff: Backoff,
     deadline: Instant,
@@ -87,7 +91,9 @@ impl<'a> Exchange<'a> {
             profile,
             target,
             request,
+            offered: names.clone(),
             names,
+            whole: None,
             cx,
             backoff,
             // A limit too far away to be a time is none; a year is as good.
@@ -102,6 +108,18 @@ impl<'a> Exchange<'a> {
             given: false,
             failed: None,
         }
+    }
+
+    /// Takes a printed call for a call only if its tool is among these.
+    pub fn offering(mut self, offered: Arc<ToolNames>) -> Self {
+        self.offered = offered;
+        self
+    }
+
+    /// Sends another request when the provider does not know the response of this id.
+    pub fn or_whole(mut self, id: String, request: RequestBuilder) -> Self {
+        self.whole = Some((id, request));
+        self
     }
 
     /// The next delta, an error as the last item, then nothing.
@@ -140,6 +158,14 @@ impl<'a> Exchange<'a> {
                 Err(error) => error,
             };
             self.phase = Phase::Done;
+            if let Some((_, request)) = self.whole.take_if(|(id, _)| !self.given && is_unknown(id, &error)) {
+                tracing::warn!(endpoint = %self.profile.name, "{error}; sending the whole conversation");
+                self.request = request;
+                self.ready.clear();
+                self.held.clear();
+                self.phase = Phase::Send;
+                continue;
+            }
             match self.wait_before_retry(error) {
                 Ok(wait) => {
                     self.retries += 1;
@@ -274,7 +300,11 @@ impl<'a> Exchange<'a> {
             || kind.contains("ndjson")
             || (self.cx.stream && !kind.contains("json") && !kind.contains("html"));
         self.phase = if stream {
-            Phase::Stream(response, Frames::new(self.dialect.framing()), self.dialect.decoder())
+            Phase::Stream(
+                response,
+                Frames::new(self.dialect.framing()),
+                self.dialect.decoder_for(&self.offered),
+            )
         } else {
             Phase::Body(response, Vec::new())
         };
@@ -293,7 +323,7 @@ impl<'a> Exchange<'a> {
             None => {
                 let deltas = self
                     .dialect
-                    .decode(&body)
+                    .decode_for(&body, &self.offered)
                     .map_err(|fault| self.error(200, fault, None))?;
                 self.emit(deltas);
             }
@@ -471,4 +501,16 @@ impl<'a> Exchange<'a> {
             },
         }
     }
+}
+
+/// Whether a provider says that it has no response of this id, or no use for one.
+fn is_unknown(id: &str, error: &BackendError) -> bool {
+    let BackendError::Refused {
+        status, code, message, ..
+    } = error
+    else {
+        return false;
+    };
+    let names = |text: &str| text.contains("previous_response") || text.contains(id);
+    matches!(status, 400 | 404 | 422) && (names(message) || code.as_deref().is_some_and(names))
 }

@@ -1,11 +1,11 @@
 //! Any HTTP provider, given its dialect.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use decanus_chat::ToolDefinition;
-use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
 use reqwest::Url;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
@@ -18,6 +18,7 @@ use crate::exchange::{Exchange, Target};
 use crate::profile::Profile;
 use crate::redact::{Redactor, show_url, show_url_text};
 use crate::retry::Backoff;
+use crate::thread::{Recorder, Thread};
 use crate::tool_names::ToolNames;
 
 /// A backend that speaks a [`Dialect`] over HTTP.
@@ -74,6 +75,7 @@ impl<D: Dialect> Backend for HttpBackend<D> {
         Ok(Box::new(HttpConversation {
             missing_key,
             offer: None,
+            thread: Arc::default(),
             dialect: self.dialect.clone(),
             clients: self.clients.clone(),
             backoff: self.backoff,
@@ -144,6 +146,16 @@ struct HttpConversation<D> {
     missing_key: Option<String>,
     /// What was made of the tools for the last request; nearly always they are the same for the next one.
     offer: Option<Offer>,
+    /// The last complete response, where requests may go on from it.
+    thread: Arc<Mutex<Option<Thread>>>,
+}
+
+/// A request's body.
+struct Encoded {
+    body: Vec<u8>,
+    names: Arc<ToolNames>,
+    /// The id that the body goes on from, and the body that holds the whole conversation.
+    whole: Option<(String, Vec<u8>)>,
 }
 
 /// Tools in the form in which they are sent.
@@ -155,7 +167,7 @@ struct Offer {
 }
 
 impl<D: Dialect> HttpConversation<D> {
-    fn encode(&mut self, view: &View<'_>, stream: bool) -> Result<(Vec<u8>, Arc<ToolNames>), BackendError> {
+    fn encode(&mut self, view: &View<'_>, stream: bool) -> Result<Encoded, BackendError> {
         let failed = |fault| match fault {
             Fault::Config(what) => BackendError::Config(what),
             other => BackendError::Internal(format!("encoding a request gave {other:?}")),
@@ -187,16 +199,36 @@ impl<D: Dialect> HttpConversation<D> {
             view,
             names: &offer.names,
             stream,
+            previous: None,
         };
-        let body = self
-            .encoder
-            .body(&*self.dialect, &offer.head, &request)
-            .map_err(failed)?;
-        Ok((body, offer.names.clone()))
+        let mut encoded = Encoded {
+            body: self
+                .encoder
+                .body(&*self.dialect, &offer.head, &request)
+                .map_err(failed)?,
+            names: offer.names.clone(),
+            whole: None,
+        };
+        if self.dialect.threads(&self.profile, view.parameters) {
+            let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some((thread, turns)) = thread.as_ref().and_then(|t| Some((t, t.rest(view)?))) {
+                let mut body = offer.head.clone();
+                for (i, turn) in turns.iter().enumerate() {
+                    self.dialect.turn(turn, &offer.names, i == 0, &mut body);
+                }
+                let request = Request {
+                    previous: Some(&thread.id),
+                    ..request
+                };
+                self.dialect.tail(&request, &mut body).map_err(failed)?;
+                encoded.whole = Some((thread.id.clone(), std::mem::replace(&mut encoded.body, body)));
+            }
+        }
+        Ok(encoded)
     }
 
     fn exchange<'a>(&'a mut self, view: &View<'_>, cx: &'a CallCx) -> Result<Exchange<'a>, BackendError> {
-        let (body, names) = self.encode(view, cx.stream)?;
+        let encoded = self.encode(view, cx.stream)?;
         if let Some(what) = &self.missing_key {
             return Err(BackendError::Config(format!(
                 "endpoint `{}`: {what}",
@@ -212,24 +244,33 @@ impl<D: Dialect> HttpConversation<D> {
         } else {
             "application/json"
         };
-        let request = client
-            .post(if cx.stream {
-                self.target.stream_url.clone()
-            } else {
-                self.target.url.clone()
-            })
-            .headers(self.target.headers.clone())
-            .header(ACCEPT, accept)
-            .body(Bytes::from(body));
-        Ok(Exchange::new(
+        let request = |body| {
+            client
+                .post(if cx.stream {
+                    self.target.stream_url.clone()
+                } else {
+                    self.target.url.clone()
+                })
+                .headers(self.target.headers.clone())
+                .header(ACCEPT, accept)
+                .body(Bytes::from(body))
+        };
+        let mut exchange = Exchange::new(
             &*self.dialect,
             &self.profile,
             &self.target,
-            request,
-            names,
+            request(encoded.body),
+            encoded.names,
             cx,
             self.backoff,
-        ))
+        );
+        if view.tool_choice == Some("none") {
+            exchange = exchange.offering(Arc::default());
+        }
+        if let Some((id, body)) = encoded.whole {
+            exchange = exchange.or_whole(id, request(body));
+        }
+        Ok(exchange)
     }
 }
 
@@ -239,9 +280,17 @@ impl<D: Dialect> Conversation for HttpConversation<D> {
     }
 
     fn complete<'a>(&'a mut self, view: &'a View<'a>, cx: &'a CallCx) -> BoxStream<'a, Result<Delta, BackendError>> {
+        let threads = self.dialect.threads(&self.profile, view.parameters);
+        let mut recorder = threads.then(|| Recorder::new(view));
+        let thread = self.thread.clone();
         match self.exchange(view, cx) {
             Ok(exchange) => stream::unfold(Box::new(exchange), |mut exchange| async move {
                 exchange.next().await.map(|delta| (delta, exchange))
+            })
+            .inspect_ok(move |delta| {
+                if let Some(new) = recorder.as_mut().and_then(|r| r.push(delta)) {
+                    *thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(new);
+                }
             })
             .boxed(),
             Err(error) => stream::once(std::future::ready(Err(error))).boxed(),
@@ -249,7 +298,7 @@ impl<D: Dialect> Conversation for HttpConversation<D> {
     }
 
     fn dry_run(&mut self, view: &View<'_>, stream: bool) -> Result<DryRun, BackendError> {
-        let (body, _) = self.encode(view, stream)?;
+        let body = self.encode(view, stream)?.body;
         let body = String::from_utf8(body).map_err(|e| BackendError::Internal(e.to_string()))?;
         Ok(DryRun {
             target: format!("POST {}", self.target.shown),

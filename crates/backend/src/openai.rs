@@ -9,36 +9,80 @@ use crate::dialect::{Dialect, Fault, Request, StreamDecoder, write_json};
 use crate::openai_decode::{ChatDecoder, decode};
 use crate::profile::Profile;
 use crate::refusal;
+use crate::tool_choice::{Choice, choice as tool_choice};
 use crate::tool_names::ToolNames;
 use crate::turns::{Media, Turn};
 
 /// Parameters that the request sets itself.
-const RESERVED: [&str; 6] = ["model", "messages", "tools", "stream", "stream_options", "format"];
+const RESERVED: [&str; 9] = [
+    "model",
+    "messages",
+    "tools",
+    "stream",
+    "stream_options",
+    "format",
+    "websearch",
+    "previous_response",
+    "previous_response_id",
+];
 
 /// The host that never answers without a key.
 const OPENAI_HOST: &str = "api.openai.com";
 
 /// The dialect of `POST …/chat/completions`.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct OpenAi;
+#[derive(Debug, Clone, Copy)]
+pub struct OpenAi {
+    /// Opaque parts are stored under it.
+    backend: &'static str,
+    /// What stands between the endpoint's URL and `/chat/completions`.
+    base: &'static str,
+}
+
+impl Default for OpenAi {
+    fn default() -> Self {
+        Self::under("openai", "")
+    }
+}
+
+impl OpenAi {
+    /// The dialect for a server of another name, or below another path.
+    pub(crate) fn under(backend: &'static str, base: &'static str) -> Self {
+        Self { backend, base }
+    }
+}
+
+/// The header of a key as OpenAI wants it.
+pub(crate) fn bearer(key: &Secret) -> (&'static str, Secret) {
+    ("authorization", Secret::new(format!("Bearer {}", key.expose())))
+}
+
+/// Whether a URL is OpenAI's own.
+pub(crate) fn is_openai(url: &str) -> bool {
+    reqwest::Url::parse(url).is_ok_and(|url| url.host_str() == Some(OPENAI_HOST))
+}
+
+/// What to say when there is no key for OpenAI.
+pub(crate) fn missing_key(url: &str) -> Option<String> {
+    is_openai(url).then(|| "no key: set OPENAI_API_KEY, or `key_env` or `key` in the endpoint's file".into())
+}
 
 impl Dialect for OpenAi {
     fn name(&self) -> &'static str {
-        "openai"
+        self.backend
     }
 
-    fn path(&self, _: &Profile, _: bool) -> String {
-        "/chat/completions".into()
+    fn path(&self, profile: &Profile, _: bool) -> String {
+        // Some give the whole base.
+        let given = profile.url.trim_end_matches('/').ends_with(self.base);
+        format!("{}/chat/completions", if given { "" } else { self.base })
     }
 
     fn key_header(&self, key: &Secret) -> (&'static str, Secret) {
-        ("authorization", Secret::new(format!("Bearer {}", key.expose())))
+        bearer(key)
     }
 
     fn missing_key(&self, url: &str) -> Option<String> {
-        let url = reqwest::Url::parse(url).ok()?;
-        (url.host_str() == Some(OPENAI_HOST))
-            .then(|| "no key: set OPENAI_API_KEY, or `key_env` or `key` in the endpoint's file".into())
+        missing_key(url)
     }
 
     fn head(
@@ -100,7 +144,9 @@ impl Dialect for OpenAi {
                 let mut value = json!({"role": "assistant", "content": text});
                 // Servers with thinking on refuse the calls without the reasoning that led to them.
                 let own = parts.iter().filter(|p| p.backend == self.name());
-                for part in own.flat_map(|p| &p.parts).filter_map(Value::as_object) {
+                // Items of the Responses API, which a server of both may have made, have a type.
+                let own = own.flat_map(|p| &p.parts).filter_map(Value::as_object);
+                for part in own.filter(|p| !p.contains_key("type")) {
                     part.iter().for_each(|(name, text)| value[name] = text.clone());
                 }
                 value["tool_calls"] = calls.into();
@@ -132,7 +178,11 @@ impl Dialect for OpenAi {
             members.shift_remove("tool_choice");
             members.shift_remove("parallel_tool_calls");
         } else if let Some(choice) = request.view.tool_choice {
-            members.insert("tool_choice".into(), tool_choice(choice, request)?);
+            let choice = match tool_choice(choice, request)? {
+                Choice::Word(word) => word.into(),
+                Choice::Tool(name) => json!({"type": "function", "function": {"name": name}}),
+            };
+            members.insert("tool_choice".into(), choice);
         }
         if request.stream {
             members.insert("stream".into(), true.into());
@@ -169,20 +219,6 @@ fn content_part(media: &Media) -> Value {
         false => json!({"type": "image_url", "image_url": {"url": media.url}}),
         true => json!({"type": "file", "file": {"filename": "document.pdf", "file_data": media.url}}),
     }
-}
-
-fn tool_choice(choice: &str, request: &Request<'_>) -> Result<Value, Fault> {
-    if matches!(choice, "auto" | "none" | "required") {
-        return Ok(choice.into());
-    }
-    if !request.view.tools.iter().any(|t| t.name == choice) {
-        let known = request.view.tools.iter().map(|t| t.name.as_str());
-        let guess = decanus_base::names::did_you_mean(choice, known);
-        return Err(Fault::Config(format!(
-            "tool_choice names `{choice}`, which is not on offer{guess}"
-        )));
-    }
-    Ok(json!({"type": "function", "function": {"name": request.names.wire(choice)}}))
 }
 
 /// `response_format` from what a chat calls `format`: a word, a whole `json_schema` object, or a schema.

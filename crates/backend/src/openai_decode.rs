@@ -18,8 +18,7 @@ use crate::sse::Event;
 /// # Errors
 /// An error in a body of status 200; a body that is not an answer.
 pub fn decode(body: &[u8]) -> Result<Vec<Delta>, Fault> {
-    let body = body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body);
-    let value: Value = serde_json::from_slice(body).map_err(|e| malformed(body, &e))?;
+    let value = parse_body(body)?;
     if let Some(fault) = refusal::from_value(&value) {
         return Err(fault);
     }
@@ -38,6 +37,15 @@ pub fn decode(body: &[u8]) -> Result<Vec<Delta>, Fault> {
     // A whole body is complete even when it does not say why it ended.
     decoder.finish_with(&mut out);
     Ok(out)
+}
+
+/// A whole body as JSON.
+///
+/// # Errors
+/// [`Fault::Malformed`], saying what it is instead; [`Fault::Incomplete`] when it is cut.
+pub(crate) fn parse_body(body: &[u8]) -> Result<Value, Fault> {
+    let body = body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body);
+    serde_json::from_slice(body).map_err(|e| malformed(body, &e))
 }
 
 fn malformed(body: &[u8], error: &serde_json::Error) -> Fault {
@@ -262,7 +270,7 @@ impl ChatDecoder {
 }
 
 /// Arguments as text, whatever they came as.
-fn arguments(value: Option<&Value>) -> String {
+pub(crate) fn arguments(value: Option<&Value>) -> String {
     match value {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(text)) => text.clone(),

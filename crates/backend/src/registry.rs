@@ -10,6 +10,9 @@ use crate::conversation::Backend;
 use crate::error::BackendError;
 use crate::http::HttpBackend;
 use crate::openai::OpenAi;
+use crate::openwebui;
+use crate::responses::Responses;
+use crate::vllm::VllmBackend;
 
 /// Backends by name. Those that are crates of their own are registered by whoever builds with them.
 #[derive(Clone, Default)]
@@ -25,7 +28,10 @@ impl BackendRegistry {
     pub fn with_http() -> Self {
         let clients = Clients::default();
         let mut registry = Self::new();
-        registry.register(Arc::new(HttpBackend::new(OpenAi, clients)));
+        registry.register(Arc::new(HttpBackend::new(OpenAi::default(), clients.clone())));
+        registry.register(Arc::new(HttpBackend::new(openwebui::dialect(), clients.clone())));
+        registry.register(Arc::new(HttpBackend::new(Responses::default(), clients.clone())));
+        registry.register(Arc::new(VllmBackend::new(clients)));
         registry
     }
 

@@ -41,6 +41,16 @@ impl ToolNames {
             .unwrap_or_else(|| wire_form(name, self.max, 8))
     }
 
+    /// Whether a name, as it is sent, is that of a tool on offer.
+    pub fn is_offered(&self, wire: &str) -> bool {
+        self.from_wire.contains_key(wire)
+    }
+
+    /// Whether no tool is on offer.
+    pub fn is_empty(&self) -> bool {
+        self.from_wire.is_empty()
+    }
+
     /// The tool that a model means. A name that was not offered stays as it is.
     pub fn original<'a>(&'a self, wire: &'a str) -> &'a str {
         self.from_wire.get(wire).map_or(wire, String::as_str)

@@ -78,7 +78,7 @@ pub fn agent(server: &ScriptedServer, tools: impl IntoIterator<Item = Arc<dyn To
     };
     let mut profile = Profile::new("test", "openai", "scripted");
     profile.url = server.url();
-    let backend = HttpBackend::new(OpenAi, Clients::default()).with_backoff(backoff);
+    let backend = HttpBackend::new(OpenAi::default(), Clients::default()).with_backoff(backoff);
     let conversation = backend.open(Arc::new(profile)).unwrap();
     Agent::new(conversation, registry(tools), "scripted")
 }

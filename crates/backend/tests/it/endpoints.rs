@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use decanus_backend::{EndpointError, Endpoints};
+use decanus_backend::{EndpointError, EndpointInfo, Endpoints};
 use decanus_base::{Diagnostic, ErrorKind};
 use serde_json::json;
 
@@ -209,8 +209,15 @@ fn the_nearest_file_counts_and_scouts_are_read() {
     assert_eq!(endpoints.load("a").unwrap().model, "near");
     assert_eq!(endpoints.load("old").unwrap().model, "scout");
     assert_eq!(endpoints.load("bare").unwrap().model, "bare");
-    let names: Vec<_> = endpoints.list().into_iter().map(|e| e.name).collect();
-    assert_eq!(names, ["a", "bare", "local", "old", "openai"]);
+    let all = endpoints.list();
+    assert!(all.is_sorted_by_key(|e| e.name.clone()));
+    let (built_in, files): (Vec<_>, Vec<_>) = all.into_iter().partition(|e| e.source == "built in");
+    let names = |all: Vec<EndpointInfo>| all.into_iter().map(|e| e.name).collect::<Vec<_>>();
+    assert_eq!(names(files), ["a", "bare", "old"]);
+    let built_in = names(built_in);
+    for name in ["local", "openai", "openwebui", "responses", "vllm"] {
+        assert!(built_in.iter().any(|n| n == name), "{name}");
+    }
 }
 
 #[test]
@@ -226,7 +233,7 @@ fn an_unknown_name() {
     assert_eq!(error.to_string(), "unknown endpoint `clustr`; did you mean cluster?");
     let hints = error.hints().join("\n");
     assert!(
-        hints.contains("known: cluster, local, openai") && hints.contains("p/endpoints"),
+        hints.contains("known: cluster, ") && hints.contains(", local, ") && hints.contains("p/endpoints"),
         "{hints}"
     );
 }
@@ -253,4 +260,32 @@ fn a_list_shows_no_key_and_survives_bad_files() {
     assert!(!get("local").key_set && get("local").source == "built in");
     assert_eq!(world.endpoints().show("k").unwrap(), *get("k"));
     assert!(world.endpoints().show("nope").is_err());
+}
+
+#[test]
+fn the_backends_that_speak_openais_protocols_have_variables_of_their_own() {
+    let world = World::new(&[
+        ("OPENAI_API_KEY", "sk-openai"),
+        ("OPENAI_MODEL", "gpt-x"),
+        ("VLLM_API_KEY", "vk"),
+        ("OPENWEBUI_URL", "http://ui:3000"),
+        ("OPENWEBUI_KEY", "wk"),
+    ]);
+    world.write(
+        "p/endpoints/mine.yaml",
+        "backend: responses\nurl: http://gpu1/v1\nmodel: m\n",
+    );
+    let show = |name: &str| {
+        let profile = world.endpoints().load(name).unwrap();
+        let key = profile.key.map(|k| k.expose().to_owned()).unwrap_or_default();
+        format!("{} {} {key}", profile.url, profile.model)
+    };
+    assert_eq!(show("responses"), "https://api.openai.com/v1 gpt-x sk-openai");
+    assert_eq!(show("vllm"), "http://127.0.0.1:8000/v1 vllm vk");
+    assert_eq!(show("openwebui"), "http://ui:3000 llama3.1 wk");
+    assert_eq!(
+        show("mine"),
+        "http://gpu1/v1 m ",
+        "a key of the environment goes to no URL of a file"
+    );
 }

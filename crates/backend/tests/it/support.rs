@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use decanus_backend::client::Clients;
 use decanus_backend::openai::OpenAi;
+use decanus_backend::openwebui;
+use decanus_backend::responses::Responses;
 use decanus_backend::retry::Backoff;
+use decanus_backend::vllm::VllmBackend;
 use decanus_backend::{
     Backend, BackendError, CallCx, Collector, Conversation, Delta, HttpBackend, Profile, Response, View,
 };
@@ -18,20 +21,36 @@ use tokio_util::sync::CancellationToken;
 /// A backend that does not make tests wait.
 pub fn backend() -> HttpBackend<OpenAi> {
     let first = Duration::from_millis(5);
-    HttpBackend::new(OpenAi, Clients::default()).with_backoff(Backoff {
+    HttpBackend::new(OpenAi::default(), Clients::default()).with_backoff(Backoff {
         first,
         ..Backoff::default()
     })
 }
 
 pub fn profile(url: &str) -> Profile {
-    let mut profile = Profile::new("test", "openai", "scripted");
+    profile_of("openai", url)
+}
+
+pub fn profile_of(backend: &str, url: &str) -> Profile {
+    let mut profile = Profile::new("test", backend, "scripted");
     profile.url = url.into();
     profile
 }
 
+/// Opens an endpoint with the backend that it names.
 pub fn open(profile: Profile) -> Box<dyn Conversation> {
-    backend().open(Arc::new(profile)).unwrap()
+    let clients = Clients::default;
+    let backoff = Backoff {
+        first: Duration::from_millis(5),
+        ..Backoff::default()
+    };
+    let backend: Box<dyn Backend> = match profile.backend.as_str() {
+        "openwebui" => Box::new(HttpBackend::new(openwebui::dialect(), clients()).with_backoff(backoff)),
+        "responses" => Box::new(HttpBackend::new(Responses::default(), clients()).with_backoff(backoff)),
+        "vllm" => Box::new(VllmBackend::new(clients()).with_backoff(backoff)),
+        _ => Box::new(backend()),
+    };
+    backend.open(Arc::new(profile)).unwrap()
 }
 
 pub fn cx(stream: bool) -> CallCx {
@@ -107,7 +126,15 @@ pub fn output(id: &str, content: &str) -> Message {
 
 /// Asks, and gives what arrived with the error if there was one.
 pub async fn ask_all(profile: Profile, question: &Question, cx: &CallCx) -> (Vec<Delta>, Option<BackendError>) {
-    let mut conversation = open(profile);
+    go_on(&mut *open(profile), question, cx).await
+}
+
+/// Asks in a conversation that is open.
+pub async fn go_on(
+    conversation: &mut dyn Conversation,
+    question: &Question,
+    cx: &CallCx,
+) -> (Vec<Delta>, Option<BackendError>) {
     let view = question.view();
     let mut stream = conversation.complete(&view, cx);
     let mut deltas = Vec::new();
