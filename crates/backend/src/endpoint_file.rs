@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::profile::{Api, Quirks, Timeouts};
 
 /// The fields that are settings; anything else is a request parameter.
-const FIELDS: [&str; 14] = [
+const FIELDS: [&str; 15] = [
     "backend",
     "url",
     "model",
@@ -27,6 +27,7 @@ const FIELDS: [&str; 14] = [
     "store",
     "previous_response",
     "quirks",
+    "command",
 ];
 
 /// Settings that this build does not have. As request parameters they would do harm, or silently nothing.
@@ -59,6 +60,7 @@ pub(crate) struct EndpointFile {
     pub store: Option<bool>,
     pub previous_response: Option<bool>,
     pub quirks: Quirks,
+    pub command: Vec<String>,
     pub parameters: Map<String, Value>,
     pub warnings: Vec<String>,
 }
@@ -108,6 +110,18 @@ pub(crate) fn read(node: &Node) -> Result<EndpointFile, YamlError> {
             "store" => file.store = Some(value.boolean()?),
             "previous_response" => file.previous_response = Some(value.boolean()?),
             "quirks" => quirks(value, &mut file.quirks)?,
+            "command" => {
+                file.command = value
+                    .sequence()?
+                    .into_iter()
+                    .map(Node::text)
+                    .collect::<Result<_, _>>()?;
+                // A text is no list of one: it looks like a line for a shell, and there is none.
+                let is_list = matches!(value.data, Data::Sequence(_));
+                if !is_list || file.command.first().is_none_or(|program| program.trim().is_empty()) {
+                    return Err(value.error("expected a list: a program and its arguments"));
+                }
+            }
             "stream_usage" => file.stream_usage = Some(value.boolean()?),
             _ => {
                 let guess = did_you_mean(name, FIELDS);
@@ -125,6 +139,13 @@ pub(crate) fn read(node: &Node) -> Result<EndpointFile, YamlError> {
     }
     if file.backend.as_deref() == Some("local") && file.url.is_some() {
         return Err(node.get("url").unwrap_or(node).error("a local model has no URL"));
+    }
+    let is_program = file.backend.as_deref() == Some("exec");
+    if let Some(place) = node.get("command").filter(|_| !file.command.is_empty() && !is_program) {
+        return Err(place.error("only `backend: exec` starts a program"));
+    }
+    if is_program && file.url.is_some() {
+        return Err(node.get("url").unwrap_or(node).error("a program has no URL"));
     }
     Ok(file)
 }

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::conversation::Delta;
 use crate::dialect::{Dialect, Fault, Request, StreamDecoder, write_json};
+use crate::embed::EmbeddingApi;
 use crate::openai_decode::{ChatDecoder, decode};
 use crate::profile::Profile;
 use crate::refusal;
@@ -39,6 +40,10 @@ impl Dialect for OpenAi {
         let url = reqwest::Url::parse(url).ok()?;
         (url.host_str() == Some(OPENAI_HOST))
             .then(|| "no key: set OPENAI_API_KEY, or `key_env` or `key` in the endpoint's file".into())
+    }
+
+    fn embeddings(&self) -> Option<EmbeddingApi> {
+        Some(EmbeddingApi::OpenAi("/embeddings"))
     }
 
     fn head(
@@ -119,11 +124,7 @@ impl Dialect for OpenAi {
     fn tail(&self, request: &Request<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
         out.push(b']');
         let mut members = request.parameters(&RESERVED);
-        let format = request
-            .view
-            .parameters
-            .get("format")
-            .or_else(|| request.profile.parameters.get("format"));
+        let format = request.parameter("format");
         if let Some(format) = format.filter(|f| !f.is_null()) {
             members.insert("response_format".into(), response_format(format)?);
         }

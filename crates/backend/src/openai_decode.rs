@@ -40,7 +40,8 @@ pub fn decode(body: &[u8]) -> Result<Vec<Delta>, Fault> {
     Ok(out)
 }
 
-fn malformed(body: &[u8], error: &serde_json::Error) -> Fault {
+/// Why a body is no JSON.
+pub(crate) fn malformed(body: &[u8], error: &serde_json::Error) -> Fault {
     let text = String::from_utf8_lossy(&body[..body.len().min(2000)]);
     if text.trim().is_empty() {
         return Fault::Malformed("the body is empty".into());

@@ -9,6 +9,7 @@ use crate::client::Clients;
 use crate::conversation::Backend;
 use crate::error::BackendError;
 use crate::http::HttpBackend;
+use crate::ollama::Ollama;
 use crate::openai::OpenAi;
 
 /// Backends by name. Those that are crates of their own are registered by whoever builds with them.
@@ -21,10 +22,11 @@ impl BackendRegistry {
         Self::default()
     }
 
-    /// All HTTP providers: one line each.
+    /// All HTTP providers, one line each.
     pub fn with_http() -> Self {
         let clients = Clients::default();
         let mut registry = Self::new();
+        registry.register(Arc::new(HttpBackend::new(Ollama, clients.clone())));
         registry.register(Arc::new(HttpBackend::new(OpenAi, clients)));
         registry
     }
@@ -71,7 +73,7 @@ mod tests {
         assert_eq!(registry.get("openai").unwrap().name(), "openai");
         let error = registry.get("opnai").err().unwrap().to_string();
         assert!(
-            error.contains("`opnai`; did you mean openai?") && error.contains("has: openai"),
+            error.contains("`opnai`; did you mean openai?") && error.contains("(this build has: ollama, openai)"),
             "{error}"
         );
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use decanus_backend::{EndpointError, Endpoints};
-use decanus_base::{Diagnostic, ErrorKind};
+use decanus_base::{Diagnostic, ErrorKind, Secret};
 use serde_json::json;
 
 struct World {
@@ -210,7 +210,32 @@ fn the_nearest_file_counts_and_scouts_are_read() {
     assert_eq!(endpoints.load("old").unwrap().model, "scout");
     assert_eq!(endpoints.load("bare").unwrap().model, "bare");
     let names: Vec<_> = endpoints.list().into_iter().map(|e| e.name).collect();
-    assert_eq!(names, ["a", "bare", "local", "old", "openai"]);
+    assert_eq!(names, ["a", "bare", "local", "old", "ollama", "openai"]);
+}
+
+#[test]
+fn ollama_is_found_where_its_own_variables_say() {
+    let ollama = World::new(&[]).endpoints().load("ollama").unwrap();
+    assert_eq!(
+        (ollama.url.as_str(), ollama.model.as_str()),
+        ("http://127.0.0.1:11434", "llama3.1")
+    );
+    let world = World::new(&[
+        ("OLLAMA_HOST", "gpu1"),
+        ("OLLAMA_API_KEY", "k-1"),
+        ("OLLAMA_MODEL", "qwen3"),
+    ]);
+    let ollama = world.endpoints().load("ollama").unwrap();
+    assert_eq!(
+        (ollama.url.as_str(), ollama.model.as_str()),
+        ("http://gpu1:11434", "qwen3")
+    );
+    assert_eq!(ollama.key.as_ref().map(Secret::expose), Some("k-1"));
+    world.write("p/endpoints/ollama.yaml", "url: http://elsewhere:1\n");
+    assert!(
+        world.endpoints().load("ollama").unwrap().key.is_none(),
+        "not to another server"
+    );
 }
 
 #[test]
@@ -226,7 +251,7 @@ fn an_unknown_name() {
     assert_eq!(error.to_string(), "unknown endpoint `clustr`; did you mean cluster?");
     let hints = error.hints().join("\n");
     assert!(
-        hints.contains("known: cluster, local, openai") && hints.contains("p/endpoints"),
+        hints.contains("known: cluster, local, ollama, openai") && hints.contains("p/endpoints"),
         "{hints}"
     );
 }

@@ -7,9 +7,11 @@
 )]
 
 mod cases;
+mod embeddings;
 mod encoding;
 mod endpoints;
 mod failures;
+mod ollama;
 mod proxies;
 mod recorded;
 mod retries;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use decanus_backend::client::Clients;
+use decanus_backend::dialect::Dialect;
 use decanus_backend::openai::OpenAi;
 use decanus_backend::retry::Backoff;
 use decanus_backend::{
@@ -17,8 +18,13 @@ use tokio_util::sync::CancellationToken;
 
 /// A backend that does not make tests wait.
 pub fn backend() -> HttpBackend<OpenAi> {
+    backend_of(OpenAi)
+}
+
+/// The same for any dialect.
+pub fn backend_of<D: Dialect>(dialect: D) -> HttpBackend<D> {
     let first = Duration::from_millis(5);
-    HttpBackend::new(OpenAi, Clients::default()).with_backoff(Backoff {
+    HttpBackend::new(dialect, Clients::default()).with_backoff(Backoff {
         first,
         ..Backoff::default()
     })
@@ -107,7 +113,15 @@ pub fn output(id: &str, content: &str) -> Message {
 
 /// Asks, and gives what arrived with the error if there was one.
 pub async fn ask_all(profile: Profile, question: &Question, cx: &CallCx) -> (Vec<Delta>, Option<BackendError>) {
-    let mut conversation = open(profile);
+    ask_with(&mut *open(profile), question, cx).await
+}
+
+/// The same in a conversation that exists.
+pub async fn ask_with(
+    conversation: &mut dyn Conversation,
+    question: &Question,
+    cx: &CallCx,
+) -> (Vec<Delta>, Option<BackendError>) {
     let view = question.view();
     let mut stream = conversation.complete(&view, cx);
     let mut deltas = Vec::new();
