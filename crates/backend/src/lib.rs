@@ -14,6 +14,9 @@ mod endpoint_file;
 pub mod endpoints;
 pub mod error;
 mod exchange;
+pub mod exec;
+mod exec_process;
+mod exec_wire;
 pub mod format;
 mod frames;
 pub mod http;
@@ -37,6 +40,7 @@ pub use conversation::{Backend, CallCx, Conversation, Delta, DryRun, FinishReaso
 pub use embed::{Embedder, Embeddings};
 pub use endpoints::{EndpointError, EndpointInfo, Endpoints};
 pub use error::BackendError;
+pub use exec::ExecBackend;
 pub use http::HttpBackend;
 pub use profile::{Profile, Timeouts};
 pub use registry::BackendRegistry;

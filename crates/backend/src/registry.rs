@@ -8,6 +8,7 @@ use decanus_base::names::did_you_mean;
 use crate::client::Clients;
 use crate::conversation::Backend;
 use crate::error::BackendError;
+use crate::exec::ExecBackend;
 use crate::http::HttpBackend;
 use crate::ollama::Ollama;
 use crate::openai::OpenAi;
@@ -22,12 +23,13 @@ impl BackendRegistry {
         Self::default()
     }
 
-    /// All HTTP providers, one line each.
+    /// All HTTP providers, one line each, and programs that endpoint files of the user's own name.
     pub fn with_http() -> Self {
         let clients = Clients::default();
         let mut registry = Self::new();
         registry.register(Arc::new(HttpBackend::new(Ollama, clients.clone())));
         registry.register(Arc::new(HttpBackend::new(OpenAi, clients)));
+        registry.register(Arc::new(ExecBackend::new(false)));
         registry
     }
 
@@ -73,7 +75,7 @@ mod tests {
         assert_eq!(registry.get("openai").unwrap().name(), "openai");
         let error = registry.get("opnai").err().unwrap().to_string();
         assert!(
-            error.contains("`opnai`; did you mean openai?") && error.contains("(this build has: ollama, openai)"),
+            error.contains("`opnai`; did you mean openai?") && error.contains("(this build has: exec, ollama, openai)"),
             "{error}"
         );
     }

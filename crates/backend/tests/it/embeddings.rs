@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use decanus_backend::ollama::Ollama;
 use decanus_backend::openai::OpenAi;
-use decanus_backend::{Backend, BackendError, Embeddings, Profile};
+use decanus_backend::{Backend, BackendError, Embeddings, ExecBackend, Profile};
 use decanus_base::Secret;
 use decanus_testkit::fixtures::Exchange;
 use decanus_testkit::{Reply, ScriptedServer};
@@ -149,4 +149,17 @@ async fn requests_are_tried_again_within_limits_and_keys_are_not_shown() {
     quick.timeouts.first_byte = Duration::from_millis(100);
     let error = embed(&backend_of(OpenAi), quick, 1).await.unwrap_err();
     assert!(matches!(error, BackendError::TimedOut { .. }), "{error:?}");
+}
+
+#[test]
+fn a_backend_without_embeddings_says_so() {
+    let error = ExecBackend::new(true)
+        .embedder(Arc::new(profile("")))
+        .err()
+        .unwrap()
+        .to_string();
+    assert_eq!(error, "endpoint `test`: the backend exec has no embeddings");
+    let mut nameless = profile("http://127.0.0.1:9");
+    nameless.model.clear();
+    assert!(backend_of(OpenAi).embedder(Arc::new(nameless)).is_err());
 }

@@ -10,6 +10,7 @@ mod cases;
 mod embeddings;
 mod encoding;
 mod endpoints;
+mod exec;
 mod failures;
 mod ollama;
 mod proxies;
