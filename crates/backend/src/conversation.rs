@@ -8,6 +8,7 @@ use futures::stream::BoxStream;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
+use crate::embed::Embedder;
 use crate::error::BackendError;
 use crate::profile::Profile;
 
@@ -21,6 +22,18 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// When the profile lacks what this provider needs, or its model can't be had.
     fn open(&self, profile: Arc<Profile>) -> Result<Box<dyn Conversation>, BackendError>;
+
+    /// What makes embeddings at an endpoint. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// When this provider has none, or the profile lacks what it needs.
+    fn embedder(&self, profile: Arc<Profile>) -> Result<Box<dyn Embedder>, BackendError> {
+        Err(BackendError::Config(format!(
+            "endpoint `{}`: the backend {} has no embeddings",
+            profile.name,
+            self.name()
+        )))
+    }
 }
 
 /// A conversation with one endpoint. It may keep what it has encoded or computed of the messages so far; it can always

@@ -7,10 +7,11 @@
 use std::sync::Arc;
 
 use decanus_base::Secret;
-use decanus_chat::ToolDefinition;
+use decanus_chat::{ToolDefinition, Usage};
 use serde_json::{Map, Value};
 
 use crate::conversation::{Delta, View};
+use crate::embed::EmbeddingApi;
 use crate::profile::Profile;
 use crate::sse::Event;
 use crate::tool_names::ToolNames;
@@ -39,6 +40,12 @@ impl Request<'_> {
         all.retain(|name, _| !reserved.contains(&name.as_str()));
         all.sort_keys();
         all
+    }
+
+    /// One parameter: the view's, else the endpoint's.
+    pub fn parameter(&self, name: &str) -> Option<&Value> {
+        let of_view = self.view.parameters.get(name);
+        of_view.or_else(|| self.profile.parameters.get(name))
     }
 }
 
@@ -98,6 +105,22 @@ pub trait Dialect: Send + Sync + 'static {
 
     /// What is appended to the path of the endpoint's URL, with a leading slash; a query may follow behind `?`.
     fn path(&self, profile: &Profile, stream: bool) -> String;
+
+    /// The part of the endpoint's URL path that [`Dialect::path`] is appended to.
+    fn base_path<'a>(&self, path: &'a str) -> &'a str {
+        path
+    }
+
+    /// The form in which this provider gives embeddings, if it does.
+    fn embeddings(&self) -> Option<EmbeddingApi> {
+        None
+    }
+
+    /// What to warn of when so few prompt tokens were counted that the provider must have cut what it was sent; `sent`
+    /// is the length of the messages' texts in bytes.
+    fn prompt_was_cut(&self, _sent: usize, _usage: &Usage) -> Option<String> {
+        None
+    }
 
     /// Headers of every request beside the key's, with values that are no secrets.
     fn headers(&self) -> &'static [(&'static str, &'static str)] {

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::profile::{Api, Prices, Quirks, Timeouts};
 
 /// The fields that are settings; anything else is a request parameter.
-const FIELDS: [&str; 15] = [
+const FIELDS: [&str; 16] = [
     "backend",
     "url",
     "model",
@@ -28,6 +28,7 @@ const FIELDS: [&str; 15] = [
     "previous_response",
     "quirks",
     "prices",
+    "command",
 ];
 
 /// Settings that this build does not have. As request parameters they would do harm, or silently nothing.
@@ -60,6 +61,7 @@ pub(crate) struct EndpointFile {
     pub previous_response: Option<bool>,
     pub quirks: Quirks,
     pub prices: Option<Prices>,
+    pub command: Vec<String>,
     pub parameters: Map<String, Value>,
     pub warnings: Vec<String>,
 }
@@ -110,6 +112,18 @@ pub(crate) fn read(node: &Node) -> Result<EndpointFile, YamlError> {
             "previous_response" => file.previous_response = Some(value.boolean()?),
             "prices" => file.prices = Some(prices(value)?),
             "quirks" => quirks(value, &mut file.quirks)?,
+            "command" => {
+                file.command = value
+                    .sequence()?
+                    .into_iter()
+                    .map(Node::text)
+                    .collect::<Result<_, _>>()?;
+                // A text is no list of one: it looks like a line for a shell, and there is none.
+                let is_list = matches!(value.data, Data::Sequence(_));
+                if !is_list || file.command.first().is_none_or(|program| program.trim().is_empty()) {
+                    return Err(value.error("expected a list: a program and its arguments"));
+                }
+            }
             "stream_usage" => file.stream_usage = Some(value.boolean()?),
             _ => {
                 let guess = did_you_mean(name, FIELDS);
@@ -127,6 +141,13 @@ pub(crate) fn read(node: &Node) -> Result<EndpointFile, YamlError> {
     }
     if file.backend.as_deref() == Some("local") && file.url.is_some() {
         return Err(node.get("url").unwrap_or(node).error("a local model has no URL"));
+    }
+    let is_program = file.backend.as_deref() == Some("exec");
+    if let Some(place) = node.get("command").filter(|_| !file.command.is_empty() && !is_program) {
+        return Err(place.error("only `backend: exec` starts a program"));
+    }
+    if is_program && file.url.is_some() {
+        return Err(node.get("url").unwrap_or(node).error("a program has no URL"));
     }
     Ok(file)
 }

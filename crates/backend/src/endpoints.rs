@@ -92,7 +92,7 @@ struct BuiltIn {
     model_variables: &'static [&'static str],
 }
 
-const BUILT_IN: [BuiltIn; 5] = [
+const BUILT_IN: [BuiltIn; 6] = [
     BuiltIn {
         backend: "local",
         url: "",
@@ -100,6 +100,14 @@ const BUILT_IN: [BuiltIn; 5] = [
         url_variables: &[],
         key_variables: &[],
         model_variables: &[],
+    },
+    BuiltIn {
+        backend: "ollama",
+        url: "http://127.0.0.1:11434",
+        model: "llama3.1",
+        url_variables: &["OLLAMA_URL", "OLLAMA_HOST"],
+        key_variables: &["OLLAMA_KEY", "OLLAMA_API_KEY"],
+        model_variables: &["OLLAMA_MODEL"],
     },
     BuiltIn {
         backend: "openai",
@@ -146,6 +154,8 @@ pub type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 #[derive(Clone)]
 pub struct Endpoints {
     folders: Vec<PathBuf>,
+    /// Those of the folders that are the user's own.
+    own: Vec<PathBuf>,
     variables: Variables,
 }
 
@@ -162,12 +172,24 @@ impl Endpoints {
     pub fn new(project: &Project) -> Self {
         let mut folders = project.search("endpoints");
         folders.extend(std::env::home_dir().map(|home| home.join(".scout/etc/AI")));
-        Self::with(folders, Arc::new(|name| std::env::var(name).ok()))
+        let own = vec![project.home.join("endpoints")];
+        Self::with(folders, Arc::new(|name| std::env::var(name).ok())).with_own(own)
+    }
+
+    /// Says which of the folders are the user's own: files there may start programs.
+    #[must_use]
+    pub fn with_own(mut self, folders: Vec<PathBuf>) -> Self {
+        self.own = folders;
+        self
     }
 
     /// Endpoints in these folders, nearest first, with these variables.
     pub fn with(folders: Vec<PathBuf>, variables: Variables) -> Self {
-        Self { folders, variables }
+        Self {
+            folders,
+            own: Vec::new(),
+            variables,
+        }
     }
 
     /// A variable that is set to something; blanks around it (the end of a line, above all) are no part of a key.
@@ -256,7 +278,7 @@ impl Endpoints {
         profile.key = from_file.or_else(|| environment(known?.key_variables).map(Secret::new));
         profile.url = file
             .url
-            .or_else(|| environment(known?.url_variables))
+            .or_else(|| environment(known?.url_variables).map(|url| from_variable(backend, url)))
             .or_else(|| known.map(|k| k.url.to_owned()))
             .unwrap_or_default();
         let default_model = |k: &BuiltIn| if own_url { String::new() } else { k.model.to_owned() };
@@ -274,6 +296,10 @@ impl Endpoints {
         profile.previous_response = file.previous_response.unwrap_or(profile.previous_response);
         profile.quirks = file.quirks;
         profile.prices = file.prices;
+        profile.command = file.command;
+        profile.file_is_own = path
+            .as_ref()
+            .is_some_and(|p| self.own.iter().any(|own| p.parent() == Some(own)));
         profile.parameters = file.parameters;
         for warning in &file.warnings {
             tracing::warn!(endpoint = name, "{warning}");
@@ -376,6 +402,14 @@ impl Endpoints {
             .into_iter()
             .filter_map(|name| self.find(&name).map(|path| (name, path)))
             .collect()
+    }
+}
+
+/// A URL as a variable gives it.
+fn from_variable(backend: &str, url: String) -> String {
+    match backend {
+        "ollama" => crate::ollama::url_of_host(&url),
+        _ => url,
     }
 }
 

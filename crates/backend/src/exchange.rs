@@ -12,10 +12,11 @@ use tokio::time::Instant;
 
 use crate::client::causes;
 use crate::conversation::{CallCx, Delta};
-use crate::dialect::{Dialect, Fault, Framing, StreamDecoder};
+use crate::dialect::{Fault, StreamDecoder};
 use crate::error::BackendError;
 use crate::frames::Frames;
 use crate::profile::Profile;
+use crate::reader::{Reader, error_of};
 use crate::redact::{Redactor, show_url};
 use crate::retry::{Backoff, retry_after};
 use crate::sse::{Event, SseError};
@@ -26,7 +27,7 @@ const MAX_BODY: usize = 64 << 20;
 /// The most that is read of an error's body.
 const MAX_ERROR_BODY: usize = 64 << 10;
 /// The most that a stream may bring in all.
-const MAX_STREAM: usize = 256 << 20;
+pub(crate) const MAX_STREAM: usize = 256 << 20;
 /// How long token counts are waited for when the answer itself is complete.
 const AFTER_FINISH: Duration = Duration::from_secs(5);
 
@@ -49,14 +50,12 @@ enum Phase {
 }
 
 /// A request on its way. [`Exchange::next`] gives the deltas of its answer.
-pub(crate) struct Exchange<'a> {
-    dialect: &'a dyn Dialect,
+pub(crate) struct Exchange<'a, R> {
+    reader: R,
     profile: &'a Profile,
     target: &'a Target,
     request: RequestBuilder,
     names: Arc<ToolNames>,
-    /// The tools that the answer may call.
-    offered: Arc<ToolNames>,
     /// The id of the last response when the request goes on from it, and the request that does not.
     whole: Option<(String, RequestBuilder)>,
     cx: &'a CallCx,
@@ -74,9 +73,9 @@ pub(crate) struct Exchange<'a> {
     failed: Option<BackendError>,
 }
 
-impl<'a> Exchange<'a> {
+impl<'a, R: Reader> Exchange<'a, R> {
     pub fn new(
-        dialect: &'a dyn Dialect,
+        reader: R,
         profile: &'a Profile,
         target: &'a Target,
         request: RequestBuilder,
@@ -87,11 +86,10 @@ impl<'a> Exchange<'a> {
         let total = profile.timeouts.total.min(cx.timeout);
         let now = Instant::now();
         Self {
-            dialect,
+            reader,
             profile,
             target,
             request,
-            offered: names.clone(),
             names,
             whole: None,
             cx,
@@ -108,12 +106,6 @@ impl<'a> Exchange<'a> {
             given: false,
             failed: None,
         }
-    }
-
-    /// Takes a printed call for a call only if its tool is among these.
-    pub fn offering(mut self, offered: Arc<ToolNames>) -> Self {
-        self.offered = offered;
-        self
     }
 
     /// Sends another request when the provider does not know the response of this id.
@@ -137,6 +129,17 @@ impl<'a> Exchange<'a> {
             self.failed = None;
         }
         next
+    }
+
+    /// The whole exchange, for a reader that keeps what it read.
+    ///
+    /// # Errors
+    /// Those of [`Exchange::next`].
+    pub async fn run(mut self) -> Result<R, BackendError> {
+        while let Some(delta) = self.next().await {
+            delta?;
+        }
+        Ok(self.reader)
     }
 
     fn is_over(&self) -> bool {
@@ -279,7 +282,7 @@ impl<'a> Exchange<'a> {
             }
         }
         body.truncate(MAX_ERROR_BODY);
-        self.error(status.as_u16(), self.dialect.refusal(status.as_u16(), &body), wait)
+        self.error(status.as_u16(), self.reader.refusal(status.as_u16(), &body), wait)
     }
 
     fn begin(&mut self, response: Response) -> Result<(), BackendError> {
@@ -299,14 +302,9 @@ impl<'a> Exchange<'a> {
         let stream = kind.contains("event-stream")
             || kind.contains("ndjson")
             || (self.cx.stream && !kind.contains("json") && !kind.contains("html"));
-        self.phase = if stream {
-            Phase::Stream(
-                response,
-                Frames::new(self.dialect.framing()),
-                self.dialect.decoder_for(&self.offered),
-            )
-        } else {
-            Phase::Body(response, Vec::new())
+        self.phase = match self.reader.stream().filter(|_| stream) {
+            Some((framing, decoder)) => Phase::Stream(response, Frames::new(framing), decoder),
+            None => Phase::Body(response, Vec::new()),
         };
         Ok(())
     }
@@ -322,8 +320,8 @@ impl<'a> Exchange<'a> {
             }
             None => {
                 let deltas = self
-                    .dialect
-                    .decode_for(&body, &self.offered)
+                    .reader
+                    .decode(&body)
                     .map_err(|fault| self.error(200, fault, None))?;
                 self.emit(deltas);
             }
@@ -347,9 +345,9 @@ impl<'a> Exchange<'a> {
         if let Some(chunk) = chunk {
             // No line of a stream begins like JSON or a web page does, whatever the content type says.
             let first = chunk.iter().find(|b| !b.is_ascii_whitespace());
-            let is_body = match self.dialect.framing() {
-                Framing::Sse => matches!(first, Some(b'{' | b'[' | b'<')),
-                Framing::Lines => matches!(first, Some(b'[' | b'<')),
+            let is_body = match sse {
+                Frames::Sse(_) => matches!(first, Some(b'{' | b'[' | b'<')),
+                Frames::Lines(_) => matches!(first, Some(b'[' | b'<')),
             };
             if self.bytes == chunk.len() && is_body {
                 self.phase = Phase::Body(response, chunk.to_vec());
@@ -453,6 +451,11 @@ impl<'a> Exchange<'a> {
             if let Delta::Call { name: Some(name), .. } = &mut delta {
                 *name = self.names.original(name).to_owned();
             }
+            if let Delta::Usage(usage) = &delta
+                && let Some(words) = self.reader.prompt_was_cut(usage)
+            {
+                tracing::warn!(endpoint = %self.profile.name, "{words}");
+            }
             match delta {
                 Delta::Usage(_) | Delta::ResponseId(_) | Delta::Model(_) if !self.given && self.ready.is_empty() => {
                     self.held.push(delta);
@@ -469,37 +472,9 @@ impl<'a> Exchange<'a> {
         self.error(200, Fault::Malformed(reason), None)
     }
 
-    /// A fault as an error that says where it happened, without credentials.
     fn error(&self, status: u16, fault: Fault, retry_after: Option<Duration>) -> BackendError {
-        let target = self.target.shown.clone();
-        let clean = |text: String| self.target.redactor.clean(&text);
-        match fault {
-            Fault::Config(what) => BackendError::Config(what),
-            Fault::Refused {
-                status: inner,
-                code,
-                message,
-            } => BackendError::Refused {
-                target,
-                // Inside a stream of status 200 the error's own number is the better one.
-                status: if status == 200 { inner.unwrap_or(200) } else { status },
-                code: code.map(clean),
-                message: clean(message),
-                retry_after,
-            },
-            Fault::TooLong(message) => BackendError::TooLong {
-                model: self.profile.model.clone(),
-                message: clean(message),
-            },
-            Fault::Malformed(reason) => BackendError::Malformed {
-                target,
-                reason: clean(reason),
-            },
-            Fault::Incomplete(reason) => BackendError::Incomplete {
-                target,
-                reason: clean(reason),
-            },
-        }
+        let (target, model) = (&self.target.shown, &self.profile.model);
+        error_of(fault, target, model, &self.target.redactor, status, retry_after)
     }
 }
 

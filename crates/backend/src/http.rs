@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use decanus_chat::ToolDefinition;
+use decanus_chat::{Role, ToolDefinition};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use reqwest::Url;
@@ -12,10 +12,12 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use crate::client::Clients;
 use crate::conversation::{Backend, CallCx, Conversation, Delta, DryRun, View};
 use crate::dialect::{Dialect, Fault, Framing, Request};
+use crate::embed::{Embedder, HttpEmbedder};
 use crate::encode::Encoder;
 use crate::error::BackendError;
 use crate::exchange::{Exchange, Target};
 use crate::profile::Profile;
+use crate::reader::Chat;
 use crate::redact::{Redactor, show_url, show_url_text};
 use crate::retry::Backoff;
 use crate::thread::{Recorder, Thread};
@@ -53,27 +55,10 @@ impl<D: Dialect> Backend for HttpBackend<D> {
     }
 
     fn open(&self, profile: Arc<Profile>) -> Result<Box<dyn Conversation>, BackendError> {
-        let fail = |what: String| BackendError::Config(format!("endpoint `{}`: {what}", profile.name));
-        if profile.model.trim().is_empty() {
-            return Err(fail("no model is named; give `model` in its file, or -m".into()));
-        }
-        let url = |stream| request_url(&profile, &self.dialect.path(&profile, stream));
-        let (url, stream_url) = (url(false).map_err(fail)?, url(true).map_err(fail)?);
-        let headers = headers(&profile, &*self.dialect).map_err(fail)?;
-        let target = Target {
-            shown: show_url(&url),
-            url,
-            stream_url,
-            headers,
-            redactor: Redactor::new(&profile),
-        };
-        let missing_key = if profile.key.is_none() && profile.headers.is_empty() {
-            self.dialect.missing_key(&profile.url)
-        } else {
-            None
-        };
+        let path = |stream| self.dialect.path(&profile, stream);
+        let target = self.target(&profile, [&path(false), &path(true)])?;
         Ok(Box::new(HttpConversation {
-            missing_key,
+            missing_key: self.missing_key(&profile),
             offer: None,
             thread: Arc::default(),
             dialect: self.dialect.clone(),
@@ -84,10 +69,55 @@ impl<D: Dialect> Backend for HttpBackend<D> {
             target,
         }))
     }
+
+    fn embedder(&self, profile: Arc<Profile>) -> Result<Box<dyn Embedder>, BackendError> {
+        let named = |what: String| BackendError::Config(format!("endpoint `{}`: {what}", profile.name));
+        let Some(api) = self.dialect.embeddings() else {
+            return Err(named(format!("the backend {} has no embeddings", self.name())));
+        };
+        let path = api.path(&profile);
+        let target = self.target(&profile, [&path, &path])?;
+        if let Some(what) = self.missing_key(&profile) {
+            return Err(named(what));
+        }
+        Ok(Box::new(HttpEmbedder {
+            api,
+            clients: self.clients.clone(),
+            backoff: self.backoff,
+            profile,
+            target,
+        }))
+    }
 }
 
-/// The endpoint's URL with the dialect's path at its end; a URL that has it already is taken as it is.
-fn request_url(profile: &Profile, path: &str) -> Result<Url, String> {
+impl<D: Dialect> HttpBackend<D> {
+    /// Where the requests of an endpoint go: with a path for bodies and one for streams.
+    fn target(&self, profile: &Profile, paths: [&str; 2]) -> Result<Target, BackendError> {
+        let fail = |what: String| BackendError::Config(format!("endpoint `{}`: {what}", profile.name));
+        if profile.model.trim().is_empty() {
+            return Err(fail("no model is named; give `model` in its file, or -m".into()));
+        }
+        let chat = self.dialect.path(profile, false);
+        let url = |path| request_url(profile, &*self.dialect, &chat, path).map_err(fail);
+        let (url, stream_url) = (url(paths[0])?, url(paths[1])?);
+        Ok(Target {
+            shown: show_url(&url),
+            url,
+            stream_url,
+            headers: headers(profile, &*self.dialect).map_err(fail)?,
+            redactor: Redactor::new(profile),
+        })
+    }
+
+    fn missing_key(&self, profile: &Profile) -> Option<String> {
+        let none = profile.key.is_none() && profile.headers.is_empty();
+        none.then(|| self.dialect.missing_key(&profile.url)).flatten()
+    }
+}
+
+/// The endpoint's URL with a path at its end; a URL that has it already is taken as it is. One that ends in the path of
+/// chat requests gives the base for others.
+fn request_url(profile: &Profile, dialect: &dyn Dialect, chat: &str, path: &str) -> Result<Url, String> {
     let bad = |why: &str| format!("`url` can't be used: {} {why}", show_url_text(&profile.url));
     if profile.url.is_empty() {
         return Err("it has no `url`".into());
@@ -102,6 +132,10 @@ fn request_url(profile: &Profile, path: &str) -> Result<Url, String> {
         .map_or((path, None), |(path, query)| (path, Some(query)));
     let base = url.path().trim_end_matches('/');
     if !base.ends_with(path) {
+        let base = match base.strip_suffix(chat) {
+            Some(base) => base,
+            None => dialect.base_path(base),
+        };
         let full = format!("{base}{path}");
         url.set_path(&full);
     }
@@ -227,7 +261,7 @@ impl<D: Dialect> HttpConversation<D> {
         Ok(encoded)
     }
 
-    fn exchange<'a>(&'a mut self, view: &View<'_>, cx: &'a CallCx) -> Result<Exchange<'a>, BackendError> {
+    fn exchange<'a>(&'a mut self, view: &View<'_>, cx: &'a CallCx) -> Result<Exchange<'a, Chat<'a>>, BackendError> {
         let encoded = self.encode(view, cx.stream)?;
         if let Some(what) = &self.missing_key {
             return Err(BackendError::Config(format!(
@@ -255,8 +289,20 @@ impl<D: Dialect> HttpConversation<D> {
                 .header(ACCEPT, accept)
                 .body(Bytes::from(body))
         };
+        let texts = view
+            .messages
+            .iter()
+            .filter(|m| !matches!(m.role, Role::Image | Role::Pdf));
+        let reader = Chat {
+            dialect: &*self.dialect,
+            sent: texts.map(|m| m.content.len()).sum(),
+            offered: match view.tool_choice {
+                Some("none") => Arc::default(),
+                _ => encoded.names.clone(),
+            },
+        };
         let mut exchange = Exchange::new(
-            &*self.dialect,
+            reader,
             &self.profile,
             &self.target,
             request(encoded.body),
@@ -264,9 +310,6 @@ impl<D: Dialect> HttpConversation<D> {
             cx,
             self.backoff,
         );
-        if view.tool_choice == Some("none") {
-            exchange = exchange.offering(Arc::default());
-        }
         if let Some((id, body)) = encoded.whole {
             exchange = exchange.or_whole(id, request(body));
         }

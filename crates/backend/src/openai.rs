@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::conversation::Delta;
 use crate::dialect::{Dialect, Fault, Request, StreamDecoder, write_json};
+use crate::embed::EmbeddingApi;
 use crate::openai_decode::{ChatDecoder, decode};
 use crate::profile::Profile;
 use crate::refusal;
@@ -83,6 +84,13 @@ impl Dialect for OpenAi {
 
     fn missing_key(&self, url: &str) -> Option<String> {
         missing_key(url)
+    }
+
+    fn embeddings(&self) -> Option<EmbeddingApi> {
+        Some(EmbeddingApi::OpenAi(match self.base {
+            "" => "/embeddings",
+            _ => "/api/embeddings",
+        }))
     }
 
     fn head(
@@ -165,11 +173,7 @@ impl Dialect for OpenAi {
     fn tail(&self, request: &Request<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
         out.push(b']');
         let mut members = request.parameters(&RESERVED);
-        let format = request
-            .view
-            .parameters
-            .get("format")
-            .or_else(|| request.profile.parameters.get("format"));
+        let format = request.parameter("format");
         if let Some(format) = format.filter(|f| !f.is_null()) {
             members.insert("response_format".into(), response_format(format)?);
         }

@@ -48,7 +48,8 @@ pub(crate) fn parse_body(body: &[u8]) -> Result<Value, Fault> {
     serde_json::from_slice(body).map_err(|e| malformed(body, &e))
 }
 
-fn malformed(body: &[u8], error: &serde_json::Error) -> Fault {
+/// Why a body is no JSON.
+pub(crate) fn malformed(body: &[u8], error: &serde_json::Error) -> Fault {
     let text = String::from_utf8_lossy(&body[..body.len().min(2000)]);
     if text.trim().is_empty() {
         return Fault::Malformed("the body is empty".into());

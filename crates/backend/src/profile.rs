@@ -42,6 +42,10 @@ pub struct Profile {
     pub parameters: Map<String, Value>,
     /// The file it was read from.
     pub file: Option<PathBuf>,
+    /// Whether that file is the user's own, so that it may start programs.
+    pub file_is_own: bool,
+    /// Program and arguments, for the backend that starts one.
+    pub command: Vec<String>,
 }
 
 /// One of the protocols of OpenAI.
@@ -137,6 +141,8 @@ impl std::fmt::Debug for Profile {
             .field("quirks", &self.quirks)
             .field("parameters", &self.parameters)
             .field("file", &self.file)
+            .field("file_is_own", &self.file_is_own)
+            .field("command", &self.command)
             .finish()
     }
 }
@@ -161,6 +167,8 @@ impl Profile {
             prices: None,
             parameters: Map::new(),
             file: None,
+            file_is_own: false,
+            command: Vec::new(),
         }
     }
 }

@@ -8,7 +8,9 @@ use decanus_base::names::did_you_mean;
 use crate::client::Clients;
 use crate::conversation::Backend;
 use crate::error::BackendError;
+use crate::exec::ExecBackend;
 use crate::http::HttpBackend;
+use crate::ollama::Ollama;
 use crate::openai::OpenAi;
 use crate::openwebui;
 use crate::responses::Responses;
@@ -24,14 +26,16 @@ impl BackendRegistry {
         Self::default()
     }
 
-    /// All HTTP providers: one line each.
+    /// All HTTP providers, one line each, and programs that endpoint files of the user's own name.
     pub fn with_http() -> Self {
         let clients = Clients::default();
         let mut registry = Self::new();
         registry.register(Arc::new(HttpBackend::new(OpenAi::default(), clients.clone())));
         registry.register(Arc::new(HttpBackend::new(openwebui::dialect(), clients.clone())));
         registry.register(Arc::new(HttpBackend::new(Responses::default(), clients.clone())));
+        registry.register(Arc::new(HttpBackend::new(Ollama, clients.clone())));
         registry.register(Arc::new(VllmBackend::new(clients)));
+        registry.register(Arc::new(ExecBackend::new(false)));
         registry
     }
 
@@ -77,7 +81,7 @@ mod tests {
         assert_eq!(registry.get("openai").unwrap().name(), "openai");
         let error = registry.get("opnai").err().unwrap().to_string();
         assert!(
-            error.contains("`opnai`; did you mean openai?") && error.contains("has: openai"),
+            error.contains("`opnai`; did you mean openai?") && error.contains("(this build has: "),
             "{error}"
         );
     }

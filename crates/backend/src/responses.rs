@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::conversation::Delta;
 use crate::dialect::{Dialect, Fault, Request, StreamDecoder, write_json};
+use crate::embed::EmbeddingApi;
 use crate::openai::{bearer, is_openai, missing_key};
 use crate::profile::Profile;
 use crate::refusal;
@@ -197,6 +198,10 @@ impl Dialect for Responses {
 
     fn missing_key(&self, url: &str) -> Option<String> {
         missing_key(url)
+    }
+
+    fn embeddings(&self) -> Option<EmbeddingApi> {
+        Some(EmbeddingApi::OpenAi("/embeddings"))
     }
 
     fn head(&self, profile: &Profile, _: &[ToolDefinition], _: &ToolNames, out: &mut Vec<u8>) -> Result<(), Fault> {

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use crate::client::Clients;
 use crate::conversation::{Backend, Conversation, Delta, FinishReason};
 use crate::dialect::{Dialect, Fault, Request, StreamDecoder};
+use crate::embed::{Embedder, EmbeddingApi};
 use crate::error::BackendError;
 use crate::http::HttpBackend;
 use crate::openai::OpenAi;
@@ -54,6 +55,10 @@ impl Backend for VllmBackend {
         "vllm"
     }
 
+    fn embedder(&self, profile: Arc<Profile>) -> Result<Box<dyn Embedder>, BackendError> {
+        self.chat.embedder(profile)
+    }
+
     fn open(&self, profile: Arc<Profile>) -> Result<Box<dyn Conversation>, BackendError> {
         match profile.api {
             Some(Api::Chat) => self.chat.open(profile),
@@ -73,6 +78,10 @@ impl<D: Dialect> Dialect for Vllm<D> {
 
     fn path(&self, profile: &Profile, stream: bool) -> String {
         self.0.path(profile, stream)
+    }
+
+    fn embeddings(&self) -> Option<EmbeddingApi> {
+        self.0.embeddings()
     }
 
     fn key_header(&self, key: &Secret) -> (&'static str, Secret) {

@@ -35,12 +35,12 @@ impl Usage {
     /// Reads the usage object of any known provider.
     ///
     /// The names are those of OpenAI's Chat Completions (`prompt_tokens`, `completion_tokens_details.…`) and Responses
-    /// (`input_tokens`, …) and of Anthropic's Messages (`cache_read_input_tokens`, …). The first present name wins;
+    /// (`input_tokens`, …), of Anthropic's Messages (`cache_read_input_tokens`, …) and of Ollama (`eval_count`, …). The first present name wins;
     /// the total is added up only when prompt and completion are both known.
     pub fn from_provider(usage: &Value) -> Self {
         let first = |paths: &[&str]| paths.iter().find_map(|p| usage.pointer(p)).and_then(Value::as_u64);
-        let pt = first(&["/prompt_tokens", "/input_tokens"]);
-        let ct = first(&["/completion_tokens", "/output_tokens"]);
+        let pt = first(&["/prompt_tokens", "/input_tokens", "/prompt_eval_count"]);
+        let ct = first(&["/completion_tokens", "/output_tokens", "/eval_count"]);
         Self {
             pt,
             ct,
@@ -100,6 +100,8 @@ mod tests {
         );
         let anthropic = json!({"input_tokens": 30, "output_tokens": 14, "cache_creation_input_tokens": 1});
         assert_eq!(Usage::from_provider(&anthropic).cwt, Some(1));
+        let ollama = Usage::from_provider(&json!({"prompt_eval_count": 20, "eval_count": 5}));
+        assert_eq!((ollama.pt, ollama.ct, ollama.tt), (Some(20), Some(5), Some(25)));
         let half = Usage::from_provider(&json!({"input_tokens": 3}));
         assert_eq!((half.tt, half.ct), (None, None));
     }

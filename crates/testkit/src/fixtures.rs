@@ -76,7 +76,10 @@ impl Exchange {
         let kind = headers.iter().find(|(n, _)| n.eq_ignore_ascii_case("content-type"));
         let stream = response["stream_file"].as_str();
         let body = match stream {
-            Some(_) => std::fs::read(path.with_extension("sse")).expect("the stream beside it"),
+            Some(file) => {
+                let kind = file.rsplit('.').next().expect("a kind");
+                std::fs::read(path.with_extension(kind)).expect("the stream beside it")
+            }
             None if response["body"].is_null() => response["body_raw"].as_str().unwrap_or("").into(),
             None => response["body"].to_string().into_bytes(),
         };

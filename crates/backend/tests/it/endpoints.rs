@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use decanus_backend::{EndpointError, EndpointInfo, Endpoints};
-use decanus_base::{Diagnostic, ErrorKind};
+use decanus_base::{Diagnostic, ErrorKind, Secret};
 use serde_json::json;
 
 struct World {
@@ -215,9 +215,34 @@ fn the_nearest_file_counts_and_scouts_are_read() {
     let names = |all: Vec<EndpointInfo>| all.into_iter().map(|e| e.name).collect::<Vec<_>>();
     assert_eq!(names(files), ["a", "bare", "old"]);
     let built_in = names(built_in);
-    for name in ["local", "openai", "openwebui", "responses", "vllm"] {
+    for name in ["local", "ollama", "openai", "openwebui", "responses", "vllm"] {
         assert!(built_in.iter().any(|n| n == name), "{name}");
     }
+}
+
+#[test]
+fn ollama_is_found_where_its_own_variables_say() {
+    let ollama = World::new(&[]).endpoints().load("ollama").unwrap();
+    assert_eq!(
+        (ollama.url.as_str(), ollama.model.as_str()),
+        ("http://127.0.0.1:11434", "llama3.1")
+    );
+    let world = World::new(&[
+        ("OLLAMA_HOST", "gpu1"),
+        ("OLLAMA_API_KEY", "k-1"),
+        ("OLLAMA_MODEL", "qwen3"),
+    ]);
+    let ollama = world.endpoints().load("ollama").unwrap();
+    assert_eq!(
+        (ollama.url.as_str(), ollama.model.as_str()),
+        ("http://gpu1:11434", "qwen3")
+    );
+    assert_eq!(ollama.key.as_ref().map(Secret::expose), Some("k-1"));
+    world.write("p/endpoints/ollama.yaml", "url: http://elsewhere:1\n");
+    assert!(
+        world.endpoints().load("ollama").unwrap().key.is_none(),
+        "not to another server"
+    );
 }
 
 #[test]

@@ -7,9 +7,12 @@
 )]
 
 mod cases;
+mod embeddings;
 mod encoding;
 mod endpoints;
+mod exec;
 mod failures;
+mod ollama;
 mod openwebui;
 mod proxies;
 mod recorded;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use decanus_backend::client::Clients;
+use decanus_backend::dialect::Dialect;
 use decanus_backend::openai::OpenAi;
 use decanus_backend::openwebui;
 use decanus_backend::responses::Responses;
@@ -20,8 +21,13 @@ use tokio_util::sync::CancellationToken;
 
 /// A backend that does not make tests wait.
 pub fn backend() -> HttpBackend<OpenAi> {
+    backend_of(OpenAi::default())
+}
+
+/// The same for any dialect.
+pub fn backend_of<D: Dialect>(dialect: D) -> HttpBackend<D> {
     let first = Duration::from_millis(5);
-    HttpBackend::new(OpenAi::default(), Clients::default()).with_backoff(Backoff {
+    HttpBackend::new(dialect, Clients::default()).with_backoff(Backoff {
         first,
         ..Backoff::default()
     })

@@ -44,7 +44,7 @@ fn list_and_show_never_print_a_key() {
         .iter()
         .map(|e| e["name"].as_str().unwrap())
         .collect();
-    assert_eq!(names, ["broken", "local", "mine", "odd", "openai"]);
+    assert_eq!(names, ["broken", "local", "mine", "odd", "ollama", "openai"]);
     assert!(list[0]["error"].as_str().unwrap().contains("endpoints/broken.yaml:"));
     let mine = run(&s, &["endpoint", "show", "mine", "--json"]).exits(0).json();
     assert_eq!(

@@ -1,0 +1,175 @@
+//! The child process of a program that is a backend.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use decanus_base::process;
+use decanus_base::text::{brief, escape_controls};
+use futures::FutureExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+
+use crate::error::BackendError;
+use crate::profile::Profile;
+
+/// The longest line of standard error that is logged whole.
+const MAX_LOG_LINE: usize = 4096;
+/// How long a program that has closed its output is waited for, to say how it ended.
+const END: Duration = Duration::from_millis(200);
+
+/// The program of an endpoint: a path is looked up beside the endpoint's file, and so is a bare name, before `PATH` is
+/// searched.
+pub(crate) fn program(profile: &Profile) -> Option<PathBuf> {
+    let program = Path::new(profile.command.first()?);
+    let folder = profile.file.as_deref().and_then(Path::parent);
+    let beside = folder.map(|folder| folder.join(program));
+    let is_path = program.components().count() > 1 || profile.command[0].starts_with("./");
+    match beside {
+        Some(beside) if is_path || beside.is_file() => Some(beside),
+        _ => Some(program.to_owned()),
+    }
+}
+
+/// A running program. Dropping it ends it, with everything that it started.
+pub(crate) struct Running {
+    child: Option<Child>,
+    stdin: Option<ChildStdin>,
+    stdout: ChildStdout,
+}
+
+impl Running {
+    /// Starts the program of an endpoint, in the folder of the endpoint's file.
+    pub fn start(profile: &Profile) -> Result<Self, BackendError> {
+        let failed = |shown: &Path, what: String| {
+            BackendError::Config(format!(
+                "endpoint `{}`: {} can't be started: {what}",
+                profile.name,
+                shown.display()
+            ))
+        };
+        let Some(program) = program(profile) else {
+            return Err(BackendError::Config(format!(
+                "endpoint `{}`: no `command`",
+                profile.name
+            )));
+        };
+        let mut command = Command::new(&program);
+        command
+            .args(&profile.command[1..])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        if let Some(folder) = profile.file.as_deref().and_then(Path::parent).filter(|f| f.is_dir()) {
+            command.current_dir(folder);
+        }
+        let mut child = process::spawn(command).map_err(|e| failed(&program, e.to_string()))?;
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        // From here on the child ends with this value.
+        let ended = Ending(Some(child));
+        let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
+            return Err(failed(&program, "it has no pipes".into()));
+        };
+        let failed = |e: std::io::Error| failed(&program, e.to_string());
+        let stderr = ChildStderr::from_std(stderr).map_err(failed)?;
+        let (stdin, stdout) = (
+            ChildStdin::from_std(stdin).map_err(failed)?,
+            ChildStdout::from_std(stdout).map_err(failed)?,
+        );
+        tokio::spawn(log(stderr, profile.name.clone()));
+        Ok(Self {
+            child: ended.keep(),
+            stdin: Some(stdin),
+            stdout,
+        })
+    }
+
+    /// Whether it runs and has said nothing since its last answer: it waits for a request.
+    pub fn waits(&mut self) -> bool {
+        let runs = self
+            .child
+            .as_mut()
+            .is_some_and(|child| matches!(child.try_wait(), Ok(None)));
+        let mut byte = [0];
+        runs && self.stdout.read(&mut byte).now_or_never().is_none()
+    }
+
+    pub async fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        let stdin = self.stdin.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
+        stdin.write_all(bytes).await?;
+        stdin.flush().await
+    }
+
+    /// The next bytes that it says; nothing when it has ended.
+    pub async fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        self.stdout.read(buffer).await
+    }
+
+    /// How it ended, in words, once its output is closed.
+    pub async fn how_it_ended(&mut self) -> String {
+        let start = tokio::time::Instant::now();
+        while start.elapsed() < END {
+            match self.child.as_mut().map(Child::try_wait) {
+                Some(Ok(Some(status))) => return format!("it ended ({status})"),
+                Some(Ok(None)) => tokio::time::sleep(Duration::from_millis(5)).await,
+                _ => break,
+            }
+        }
+        "it closed its output".into()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // The end of its input is the polite way to say that nothing more comes.
+        self.stdin = None;
+        drop(Ending(self.child.take()));
+    }
+}
+
+/// Ends a child when it is dropped. That may take some seconds, so it is done on a thread of its own.
+struct Ending(Option<Child>);
+
+impl Ending {
+    fn keep(mut self) -> Option<Child> {
+        self.0.take()
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let Some(mut child) = self.0.take() else { return };
+        let stop = move || {
+            if let Err(error) = process::stop(&mut child) {
+                tracing::warn!(%error, "a program could not be ended");
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("ending".into()).spawn(stop) {
+            // It gets SIGKILL when we die.
+            tracing::warn!(%error, "a program could not be ended");
+        }
+    }
+}
+
+/// Writes what a program says on standard error to the log, line by line.
+async fn log(mut stderr: ChildStderr, endpoint: String) {
+    let mut line: Vec<u8> = Vec::new();
+    let mut buffer = [0; 4096];
+    let say = |line: &mut Vec<u8>| {
+        let text = String::from_utf8_lossy(line);
+        if !text.trim().is_empty() {
+            tracing::info!(endpoint, "{}", escape_controls(&brief(text.trim_end(), MAX_LOG_LINE)));
+        }
+        line.clear();
+    };
+    while let Ok(n @ 1..) = stderr.read(&mut buffer).await {
+        for piece in buffer[..n].split_inclusive(|b| *b == b'\n') {
+            let room = MAX_LOG_LINE.saturating_sub(line.len());
+            line.extend_from_slice(&piece[..piece.len().min(room)]);
+            if piece.ends_with(b"\n") {
+                say(&mut line);
+            }
+        }
+    }
+    say(&mut line);
+}
