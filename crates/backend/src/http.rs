@@ -188,6 +188,9 @@ impl<D: Dialect> HttpConversation<D> {
             names: &offer.names,
             stream,
         };
+        if let Some(dialect) = self.dialect.for_request(&request) {
+            self.dialect = Arc::new(dialect);
+        }
         let body = self
             .encoder
             .body(&*self.dialect, &offer.head, &request)

@@ -4,6 +4,7 @@
 //! [`Delta`]s; a [`Collector`] turns deltas into a [`Response`], for streams and whole bodies alike. HTTP providers are
 //! a [`dialect::Dialect`] each: pure encoding and decoding, no I/O. Endpoints are files ([`endpoints`]).
 
+pub mod body;
 pub mod client;
 pub mod collect;
 pub mod conversation;
@@ -16,6 +17,7 @@ mod exchange;
 pub mod format;
 mod frames;
 pub mod http;
+pub mod open_message;
 pub mod openai;
 mod openai_decode;
 pub mod profile;
@@ -24,8 +26,11 @@ pub mod refusal;
 pub mod registry;
 pub mod retry;
 pub mod sse;
+pub mod structured;
+pub mod tool_choice;
 pub mod tool_names;
 pub mod turns;
+pub mod wire_schema;
 
 pub use collect::{Collector, Response};
 pub use conversation::{Backend, CallCx, Conversation, Delta, DryRun, FinishReason, View};

@@ -9,6 +9,7 @@ use crate::dialect::{Dialect, Fault, Request, StreamDecoder, write_json};
 use crate::openai_decode::{ChatDecoder, decode};
 use crate::profile::Profile;
 use crate::refusal;
+use crate::tool_choice::ToolChoice;
 use crate::tool_names::ToolNames;
 use crate::turns::{Media, Turn};
 
@@ -172,17 +173,12 @@ fn content_part(media: &Media) -> Value {
 }
 
 fn tool_choice(choice: &str, request: &Request<'_>) -> Result<Value, Fault> {
-    if matches!(choice, "auto" | "none" | "required") {
-        return Ok(choice.into());
-    }
-    if !request.view.tools.iter().any(|t| t.name == choice) {
-        let known = request.view.tools.iter().map(|t| t.name.as_str());
-        let guess = decanus_base::names::did_you_mean(choice, known);
-        return Err(Fault::Config(format!(
-            "tool_choice names `{choice}`, which is not on offer{guess}"
-        )));
-    }
-    Ok(json!({"type": "function", "function": {"name": request.names.wire(choice)}}))
+    Ok(match ToolChoice::read(choice, request)? {
+        ToolChoice::Auto => "auto".into(),
+        ToolChoice::None => "none".into(),
+        ToolChoice::Required => "required".into(),
+        ToolChoice::Tool(name) => json!({"type": "function", "function": {"name": name}}),
+    })
 }
 
 /// `response_format` from what a chat calls `format`: a word, a whole `json_schema` object, or a schema.
