@@ -4,6 +4,8 @@
 //! [`Delta`]s; a [`Collector`] turns deltas into a [`Response`], for streams and whole bodies alike. HTTP providers are
 //! a [`dialect::Dialect`] each: pure encoding and decoding, no I/O. Endpoints are files ([`endpoints`]).
 
+pub mod anthropic;
+mod anthropic_decode;
 pub mod body;
 pub mod client;
 pub mod collect;

@@ -6,6 +6,8 @@
     clippy::field_reassign_with_default
 )]
 
+mod anthropic;
+mod anthropic_encoding;
 mod cases;
 mod encoding;
 mod endpoints;
@@ -14,3 +16,4 @@ mod proxies;
 mod recorded;
 mod retries;
 mod support;
+mod vendor;
