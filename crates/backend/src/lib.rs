@@ -18,6 +18,8 @@ pub mod error;
 mod exchange;
 pub mod format;
 mod frames;
+pub mod gemini;
+mod gemini_decode;
 pub mod http;
 pub mod open_message;
 pub mod openai;

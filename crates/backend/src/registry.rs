@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use decanus_base::names::did_you_mean;
 
+use crate::anthropic::Anthropic;
 use crate::client::Clients;
 use crate::conversation::Backend;
 use crate::error::BackendError;
+use crate::gemini::Gemini;
 use crate::http::HttpBackend;
 use crate::openai::OpenAi;
 
@@ -25,6 +27,8 @@ impl BackendRegistry {
     pub fn with_http() -> Self {
         let clients = Clients::default();
         let mut registry = Self::new();
+        registry.register(Arc::new(HttpBackend::new(Anthropic::default(), clients.clone())));
+        registry.register(Arc::new(HttpBackend::new(Gemini, clients.clone())));
         registry.register(Arc::new(HttpBackend::new(OpenAi, clients)));
         registry
     }
@@ -71,7 +75,7 @@ mod tests {
         assert_eq!(registry.get("openai").unwrap().name(), "openai");
         let error = registry.get("opnai").err().unwrap().to_string();
         assert!(
-            error.contains("`opnai`; did you mean openai?") && error.contains("has: openai"),
+            error.contains("`opnai`; did you mean openai?") && error.contains("has: anthropic, gemini, openai"),
             "{error}"
         );
     }

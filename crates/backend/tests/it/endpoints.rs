@@ -210,7 +210,7 @@ fn the_nearest_file_counts_and_scouts_are_read() {
     assert_eq!(endpoints.load("old").unwrap().model, "scout");
     assert_eq!(endpoints.load("bare").unwrap().model, "bare");
     let names: Vec<_> = endpoints.list().into_iter().map(|e| e.name).collect();
-    assert_eq!(names, ["a", "bare", "local", "old", "openai"]);
+    assert_eq!(names, ["a", "anthropic", "bare", "gemini", "local", "old", "openai"]);
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn an_unknown_name() {
     assert_eq!(error.to_string(), "unknown endpoint `clustr`; did you mean cluster?");
     let hints = error.hints().join("\n");
     assert!(
-        hints.contains("known: cluster, local, openai") && hints.contains("p/endpoints"),
+        hints.contains("known: anthropic, cluster, gemini, local, openai") && hints.contains("p/endpoints"),
         "{hints}"
     );
 }
@@ -253,4 +253,33 @@ fn a_list_shows_no_key_and_survives_bad_files() {
     assert!(!get("local").key_set && get("local").source == "built in");
     assert_eq!(world.endpoints().show("k").unwrap(), *get("k"));
     assert!(world.endpoints().show("nope").is_err());
+}
+
+#[test]
+fn variables_of_each_provider() {
+    let url = |name: &str| World::new(&[]).endpoints().load(name).unwrap().url;
+    assert_eq!(url("anthropic"), "https://api.anthropic.com/v1");
+    assert_eq!(url("gemini"), "https://generativelanguage.googleapis.com/v1beta");
+    for (name, variables) in [
+        ("anthropic", ["ANTHROPIC_URL", "ANTHROPIC_KEY", "ANTHROPIC_MODEL"]),
+        (
+            "anthropic",
+            ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_MODEL"],
+        ),
+        ("gemini", ["GEMINI_URL", "GEMINI_API_KEY", "GEMINI_MODEL"]),
+        ("gemini", ["GEMINI_URL", "GOOGLE_API_KEY", "GEMINI_MODEL"]),
+    ] {
+        let [url, key, model] = variables;
+        let world = World::new(&[(url, "http://a/v1"), (key, "k"), (model, "m")]);
+        let profile = world.endpoints().load(name).unwrap();
+        assert_eq!(
+            (profile.url.as_str(), profile.model.as_str()),
+            ("http://a/v1", "m"),
+            "{name}"
+        );
+        assert_eq!(profile.key.unwrap().expose(), "k", "{name}");
+        // A file's own URL gets no key of the environment.
+        world.write(&format!("p/endpoints/{name}.yaml"), "url: http://b/v1\n");
+        assert!(world.endpoints().load(name).unwrap().key.is_none(), "{name}");
+    }
 }

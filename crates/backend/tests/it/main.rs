@@ -12,6 +12,7 @@ mod cases;
 mod encoding;
 mod endpoints;
 mod failures;
+mod gemini;
 mod proxies;
 mod recorded;
 mod retries;
