@@ -103,6 +103,15 @@ pub trait Dialect: Send + Sync + 'static {
     /// The backend's name.
     fn name(&self) -> &'static str;
 
+    /// The dialect as one request and its answer need it, where that depends on the endpoint's quirks or on what is
+    /// asked for. None: it is the same for all.
+    fn for_request(&self, _: &Request<'_>) -> Option<Self>
+    where
+        Self: Sized,
+    {
+        None
+    }
+
     /// What is appended to the path of the endpoint's URL, with a leading slash; a query may follow behind `?`.
     fn path(&self, profile: &Profile, stream: bool) -> String;
 
@@ -155,8 +164,8 @@ pub trait Dialect: Send + Sync + 'static {
         out: &mut Vec<u8>,
     ) -> Result<(), Fault>;
 
-    /// Writes one turn; `first` is whether nothing of another turn is before it. A turn that this provider wants elsewhere
-    /// (instructions at the top, say) is left out here and taken from the view in the tail.
+    /// Writes one turn behind those before it, which `out` holds; `first` is whether there is none. A turn that this
+    /// provider wants elsewhere (instructions at the top, say) is left out here and taken from the view in the tail.
     fn turn(&self, turn: &Turn, names: &ToolNames, first: bool, out: &mut Vec<u8>);
 
     /// Writes everything after the last turn.

@@ -16,13 +16,13 @@ use reqwest::header::ACCEPT;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
+use crate::body::malformed;
 use crate::client::Clients;
 use crate::conversation::{CallCx, Delta};
 use crate::dialect::{Fault, Framing, StreamDecoder};
 use crate::error::BackendError;
 use crate::exchange::{Exchange, Target};
 use crate::ollama::with_options;
-use crate::openai_decode::malformed;
 use crate::profile::Profile;
 use crate::reader::Reader;
 use crate::refusal;

@@ -25,7 +25,7 @@ impl Encoder {
             *self = Self::default();
         }
         // Names are sent as they are spelt in the turns already encoded: their form depends on the names alone.
-        let mut open = Vec::new();
+        let mut kept = self.turns.len();
         let mut at = self.seen.len();
         while at < messages.len() {
             let group = match next_group(&messages[at..], at, &mut self.ids) {
@@ -36,23 +36,23 @@ impl Encoder {
                     return Err(Fault::Config(what));
                 }
             };
-            let mut first = self.turns.is_empty() && open.is_empty();
-            let into = if group.closed { &mut self.turns } else { &mut open };
             for turn in &group.turns {
-                dialect.turn(turn, request.names, first, into);
-                first &= into.is_empty();
+                let first = self.turns.is_empty();
+                dialect.turn(turn, request.names, first, &mut self.turns);
             }
             if group.closed {
+                kept = self.turns.len();
                 self.seen.extend_from_slice(&messages[at..at + group.messages]);
             } else {
                 self.ids.take_back(&group);
             }
             at += group.messages;
         }
-        let mut body = Vec::with_capacity(head.len() + self.turns.len() + open.len() + 1024);
+        let mut body = Vec::with_capacity(head.len() + self.turns.len() + 1024);
         body.extend_from_slice(head);
         body.extend_from_slice(&self.turns);
-        body.extend_from_slice(&open);
+        // Only the last group can be one that a later message changes.
+        self.turns.truncate(kept);
         dialect.tail(request, &mut body)?;
         Ok(body)
     }

@@ -92,7 +92,23 @@ struct BuiltIn {
     model_variables: &'static [&'static str],
 }
 
-const BUILT_IN: [BuiltIn; 6] = [
+const BUILT_IN: &[BuiltIn] = &[
+    BuiltIn {
+        backend: "anthropic",
+        url: "https://api.anthropic.com/v1",
+        model: "claude-sonnet-4-5",
+        url_variables: &["ANTHROPIC_URL", "ANTHROPIC_BASE_URL"],
+        key_variables: &["ANTHROPIC_KEY", "ANTHROPIC_API_KEY"],
+        model_variables: &["ANTHROPIC_MODEL"],
+    },
+    BuiltIn {
+        backend: "gemini",
+        url: "https://generativelanguage.googleapis.com/v1beta",
+        model: "gemini-2.5-flash",
+        url_variables: &["GEMINI_URL"],
+        key_variables: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
+        model_variables: &["GEMINI_MODEL"],
+    },
     BuiltIn {
         backend: "local",
         url: "",
@@ -207,7 +223,7 @@ impl Endpoints {
         for (name, file) in self.files() {
             all.entry(name.clone()).or_insert_with(|| self.info(&name, Some(&file)));
         }
-        for known in &BUILT_IN {
+        for known in BUILT_IN {
             all.entry(known.backend.into())
                 .or_insert_with(|| self.info(known.backend, None));
         }

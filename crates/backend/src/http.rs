@@ -235,6 +235,9 @@ impl<D: Dialect> HttpConversation<D> {
             stream,
             previous: None,
         };
+        if let Some(dialect) = self.dialect.for_request(&request) {
+            self.dialect = Arc::new(dialect);
+        }
         let mut encoded = Encoded {
             body: self
                 .encoder

@@ -4,6 +4,9 @@
 //! [`Delta`]s; a [`Collector`] turns deltas into a [`Response`], for streams and whole bodies alike. HTTP providers are
 //! a [`dialect::Dialect`] each: pure encoding and decoding, no I/O. Endpoints are files ([`endpoints`]).
 
+pub mod anthropic;
+mod anthropic_decode;
+pub mod body;
 pub mod cache;
 pub mod client;
 pub mod collect;
@@ -20,10 +23,13 @@ mod exec_process;
 mod exec_wire;
 pub mod format;
 mod frames;
+pub mod gemini;
+mod gemini_decode;
 pub mod http;
 mod inline_refs;
 pub mod ollama;
 mod ollama_decode;
+pub mod open_message;
 pub mod openai;
 mod openai_decode;
 pub mod openwebui;
@@ -36,11 +42,13 @@ pub mod responses;
 mod responses_decode;
 pub mod retry;
 pub mod sse;
+pub mod structured;
 mod thread;
 pub mod tool_choice;
 pub mod tool_names;
 pub mod turns;
 pub mod vllm;
+pub mod wire_schema;
 
 pub use collect::{Collector, Response};
 pub use conversation::{Backend, CallCx, Conversation, Delta, DryRun, FinishReason, View};

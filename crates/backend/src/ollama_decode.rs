@@ -5,9 +5,9 @@ use decanus_chat::{Arguments, Usage};
 use md5::{Digest, Md5};
 use serde_json::{Map, Value, json};
 
+use crate::body::malformed;
 use crate::conversation::{Delta, FinishReason};
 use crate::dialect::{Fault, StreamDecoder};
-use crate::openai_decode::malformed;
 use crate::refusal;
 use crate::sse::Event;
 

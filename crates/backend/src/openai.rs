@@ -10,7 +10,7 @@ use crate::embed::EmbeddingApi;
 use crate::openai_decode::{ChatDecoder, decode};
 use crate::profile::Profile;
 use crate::refusal;
-use crate::tool_choice::{Choice, choice as tool_choice};
+use crate::tool_choice::ToolChoice;
 use crate::tool_names::ToolNames;
 use crate::turns::{Media, Turn};
 
@@ -182,10 +182,7 @@ impl Dialect for OpenAi {
             members.shift_remove("tool_choice");
             members.shift_remove("parallel_tool_calls");
         } else if let Some(choice) = request.view.tool_choice {
-            let choice = match tool_choice(choice, request)? {
-                Choice::Word(word) => word.into(),
-                Choice::Tool(name) => json!({"type": "function", "function": {"name": name}}),
-            };
+            let choice = tool_choice(choice, request)?;
             members.insert("tool_choice".into(), choice);
         }
         if request.stream {
@@ -223,6 +220,15 @@ fn content_part(media: &Media) -> Value {
         false => json!({"type": "image_url", "image_url": {"url": media.url}}),
         true => json!({"type": "file", "file": {"filename": "document.pdf", "file_data": media.url}}),
     }
+}
+
+fn tool_choice(choice: &str, request: &Request<'_>) -> Result<Value, Fault> {
+    Ok(match ToolChoice::read(choice, request)? {
+        ToolChoice::Auto => "auto".into(),
+        ToolChoice::None => "none".into(),
+        ToolChoice::Required => "required".into(),
+        ToolChoice::Tool(name) => json!({"type": "function", "function": {"name": name}}),
+    })
 }
 
 /// `response_format` from what a chat calls `format`: a word, a whole `json_schema` object, or a schema.

@@ -18,7 +18,7 @@ use crate::sse::Event;
 /// # Errors
 /// An error in a body of status 200; a body that is not an answer.
 pub fn decode(body: &[u8]) -> Result<Vec<Delta>, Fault> {
-    let value = parse_body(body)?;
+    let value = crate::body::parse(body)?;
     if let Some(fault) = refusal::from_value(&value) {
         return Err(fault);
     }
@@ -37,32 +37,6 @@ pub fn decode(body: &[u8]) -> Result<Vec<Delta>, Fault> {
     // A whole body is complete even when it does not say why it ended.
     decoder.finish_with(&mut out);
     Ok(out)
-}
-
-/// A whole body as JSON.
-///
-/// # Errors
-/// [`Fault::Malformed`], saying what it is instead; [`Fault::Incomplete`] when it is cut.
-pub(crate) fn parse_body(body: &[u8]) -> Result<Value, Fault> {
-    let body = body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body);
-    serde_json::from_slice(body).map_err(|e| malformed(body, &e))
-}
-
-/// Why a body is no JSON.
-pub(crate) fn malformed(body: &[u8], error: &serde_json::Error) -> Fault {
-    let text = String::from_utf8_lossy(&body[..body.len().min(2000)]);
-    if text.trim().is_empty() {
-        return Fault::Malformed("the body is empty".into());
-    }
-    if refusal::looks_like_html(&text) {
-        return Fault::Malformed(
-            "it is a web page instead of JSON; check that `url` is the API's base, such as https://host/v1".into(),
-        );
-    }
-    if error.is_eof() {
-        return Fault::Incomplete(format!("the body of {} bytes is cut", body.len()));
-    }
-    Fault::Malformed(format!("not JSON ({error}): {}", brief(text.trim(), 200)))
 }
 
 /// The first answer: we never ask for more than one.

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use decanus_base::names::did_you_mean;
 
+use crate::anthropic::Anthropic;
 use crate::client::Clients;
 use crate::conversation::Backend;
 use crate::error::BackendError;
 use crate::exec::ExecBackend;
+use crate::gemini::Gemini;
 use crate::http::HttpBackend;
 use crate::ollama::Ollama;
 use crate::openai::OpenAi;
@@ -30,6 +32,8 @@ impl BackendRegistry {
     pub fn with_http() -> Self {
         let clients = Clients::default();
         let mut registry = Self::new();
+        registry.register(Arc::new(HttpBackend::new(Anthropic::default(), clients.clone())));
+        registry.register(Arc::new(HttpBackend::new(Gemini, clients.clone())));
         registry.register(Arc::new(HttpBackend::new(OpenAi::default(), clients.clone())));
         registry.register(Arc::new(HttpBackend::new(openwebui::dialect(), clients.clone())));
         registry.register(Arc::new(HttpBackend::new(Responses::default(), clients.clone())));

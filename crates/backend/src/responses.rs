@@ -16,7 +16,7 @@ use crate::openai::{bearer, is_openai, missing_key};
 use crate::profile::Profile;
 use crate::refusal;
 use crate::responses_decode::{ResponsesDecoder, decode};
-use crate::tool_choice::{Choice, choice};
+use crate::tool_choice::ToolChoice;
 use crate::tool_names::ToolNames;
 use crate::turns::{Media, Turn};
 
@@ -260,9 +260,11 @@ impl Dialect for Responses {
         } else {
             members.insert("tools".into(), tools.into());
             if let Some(said) = view.tool_choice {
-                let said = match choice(said, request)? {
-                    Choice::Word(word) => word.into(),
-                    Choice::Tool(name) => json!({"type": "function", "name": name}),
+                let said = match ToolChoice::read(said, request)? {
+                    ToolChoice::Auto => "auto".into(),
+                    ToolChoice::None => "none".into(),
+                    ToolChoice::Required => "required".into(),
+                    ToolChoice::Tool(name) => json!({"type": "function", "name": name}),
                 };
                 members.insert("tool_choice".into(), said);
             }

@@ -10,9 +10,10 @@ use decanus_base::text::brief;
 use decanus_chat::Usage;
 use serde_json::{Map, Value, json};
 
+use crate::body::parse as parse_body;
 use crate::conversation::{Delta, FinishReason};
 use crate::dialect::{Fault, StreamDecoder};
-use crate::openai_decode::{arguments, parse_body};
+use crate::openai_decode::arguments;
 use crate::refusal;
 use crate::sse::Event;
 

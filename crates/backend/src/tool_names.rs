@@ -65,7 +65,8 @@ fn fits(name: &str, max: usize) -> bool {
     !name.is_empty() && name.len() <= max && name.chars().all(allowed)
 }
 
-fn wire_form(name: &str, max: usize, digits: usize) -> String {
+/// A name, or an id, in the form that a provider takes; `digits` of its digest tell changed ones apart.
+pub(crate) fn wire_form(name: &str, max: usize, digits: usize) -> String {
     if fits(name, max) {
         return name.to_owned();
     }

@@ -35,20 +35,29 @@ impl Usage {
     /// Reads the usage object of any known provider.
     ///
     /// The names are those of OpenAI's Chat Completions (`prompt_tokens`, `completion_tokens_details.…`) and Responses
-    /// (`input_tokens`, …), of Anthropic's Messages (`cache_read_input_tokens`, …) and of Ollama (`eval_count`, …). The first present name wins;
-    /// the total is added up only when prompt and completion are both known.
+    /// (`input_tokens`, …), of Anthropic's Messages (`cache_read_input_tokens`, …), of Ollama (`eval_count`, …) and of Gemini (`promptTokenCount`, …;
+    /// its thoughts are not among its candidates' tokens and are added to them). The first present name wins; the
+    /// total is added up only when prompt and completion are both known.
     pub fn from_provider(usage: &Value) -> Self {
         let first = |paths: &[&str]| paths.iter().find_map(|p| usage.pointer(p)).and_then(Value::as_u64);
-        let pt = first(&["/prompt_tokens", "/input_tokens", "/prompt_eval_count"]);
-        let ct = first(&["/completion_tokens", "/output_tokens", "/eval_count"]);
+        let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
+            (None, None) => None,
+            (a, b) => Some(a.unwrap_or(0).saturating_add(b.unwrap_or(0))),
+        };
+        let thoughts = first(&["/thoughtsTokenCount"]);
+        let pt = first(&["/prompt_tokens", "/input_tokens", "/prompt_eval_count"])
+            .or_else(|| sum(first(&["/promptTokenCount"]), first(&["/toolUsePromptTokenCount"])));
+        let ct = first(&["/completion_tokens", "/output_tokens", "/eval_count"])
+            .or_else(|| sum(first(&["/candidatesTokenCount"]), thoughts));
         Self {
             pt,
             ct,
-            tt: first(&["/total_tokens"]).or_else(|| Some(pt? + ct?)),
+            tt: first(&["/total_tokens", "/totalTokenCount"]).or_else(|| pt?.checked_add(ct?)),
             cct: first(&[
                 "/prompt_tokens_details/cached_tokens",
                 "/input_tokens_details/cached_tokens",
                 "/cache_read_input_tokens",
+                "/cachedContentTokenCount",
             ]),
             cwt: first(&[
                 "/input_tokens_details/cache_write_tokens",
@@ -57,6 +66,7 @@ impl Usage {
             rt: first(&[
                 "/completion_tokens_details/reasoning_tokens",
                 "/output_tokens_details/reasoning_tokens",
+                "/thoughtsTokenCount",
             ]),
         }
     }
@@ -102,6 +112,11 @@ mod tests {
         assert_eq!(Usage::from_provider(&anthropic).cwt, Some(1));
         let ollama = Usage::from_provider(&json!({"prompt_eval_count": 20, "eval_count": 5}));
         assert_eq!((ollama.pt, ollama.ct, ollama.tt), (Some(20), Some(5), Some(25)));
+        let gemini = json!({"promptTokenCount": 9, "candidatesTokenCount": 5, "thoughtsTokenCount": 3,
+            "cachedContentTokenCount": 4, "totalTokenCount": 17});
+        let usage = Usage::from_provider(&gemini);
+        assert_eq!((usage.pt, usage.ct, usage.tt), (Some(9), Some(8), Some(17)));
+        assert_eq!((usage.cct, usage.rt), (Some(4), Some(3)));
         let half = Usage::from_provider(&json!({"input_tokens": 3}));
         assert_eq!((half.tt, half.ct), (None, None));
     }

@@ -237,10 +237,18 @@ pub enum Endpoint {
         /// The endpoint
         name: String,
     },
-    /// Send a short question and say what came back
+    /// Send a short question, one with a tool, and one for a stream, and say what works
     Test {
         /// The endpoint
         name: String,
+    },
+    /// Make vectors of texts, one JSON list a line
+    Embed {
+        /// The endpoint
+        name: String,
+        /// The texts
+        #[arg(required = true)]
+        texts: Vec<String>,
     },
 }
 

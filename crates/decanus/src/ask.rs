@@ -389,8 +389,8 @@ impl Decanus {
         }
     }
 
-    /// The endpoint to ask, and who says so: what was named, the environment, decanus.toml, or `local` when it has a
-    /// model.
+    /// The endpoint to ask, and who says so: what was named, the environment, decanus.toml, `responses` when its key is
+    /// set, or `local` when it has a model.
     ///
     /// # Errors
     /// When nobody names one and there is no local model: the error shows both ways.
@@ -401,12 +401,16 @@ impl Decanus {
         if let Some(found) = self.settings.default_endpoint() {
             return Ok(found);
         }
+        // A provider is asked by itself only when its key says that this is meant.
+        if self.endpoints.load("responses").is_ok_and(|p| p.key.is_some()) {
+            return Ok(("responses".into(), Source::Default));
+        }
         if self.local_is_ready && self.backends.names().any(|n| n == "local") {
             return Ok(("local".into(), Source::Default));
         }
         Err(Error::new(ErrorKind::Config, "no endpoint to ask")
             .hint("a model on this machine: `decanus model pull smollm2-135m`, then ask again (needs a build with `local`)")
-            .hint("a provider: set OPENAI_API_KEY and use `-e openai`, or write endpoints/NAME.yaml and use `-e NAME`"))
+            .hint("a provider: set OPENAI_API_KEY (or use `-e anthropic`, `-e gemini` with their keys), or write endpoints/NAME.yaml and use `-e NAME`"))
     }
 }
 

@@ -8,19 +8,21 @@ use serde_json::{Map, Value};
 use crate::error::Error;
 
 /// Options that steer decanus in this build.
-const CONTROL: [&str; 9] = [
+const CONTROL: [&str; 11] = [
     "endpoint",
     "model",
     "tool_choice",
     "prompt_strategies",
     "persist",
     "format",
+    "previous_response",
+    "websearch",
     "max_rounds",
     "limits",
     "timeout",
 ];
 /// Options that will steer it.
-const LATER: [&str; 3] = ["backend", "previous_response", "websearch"];
+const LATER: [&str; 1] = ["backend"];
 /// What a request says itself.
 const REQUEST: [&str; 4] = ["messages", "tools", "stream", "stream_options"];
 /// Parameters of providers that resemble an option of ours and are none misspelt.
@@ -204,7 +206,8 @@ mod tests {
         assert!(options.warnings[0].contains("did you mean `max_rounds`?"));
         options.set("format", "{\"a\": \"string\"}").unwrap();
         assert_eq!(options.parameters["format"], json!({"a": "string"}));
-        assert!(options.set("websearch", "true").is_err());
+        options.set("websearch", "true").unwrap();
+        assert_eq!(options.parameters["websearch"], true);
         options.set("limits.round", "3").unwrap();
         assert!(options.apply_limits(&mut limits).is_err());
     }

@@ -215,7 +215,16 @@ fn the_nearest_file_counts_and_scouts_are_read() {
     let names = |all: Vec<EndpointInfo>| all.into_iter().map(|e| e.name).collect::<Vec<_>>();
     assert_eq!(names(files), ["a", "bare", "old"]);
     let built_in = names(built_in);
-    for name in ["local", "ollama", "openai", "openwebui", "responses", "vllm"] {
+    for name in [
+        "anthropic",
+        "gemini",
+        "local",
+        "ollama",
+        "openai",
+        "openwebui",
+        "responses",
+        "vllm",
+    ] {
         assert!(built_in.iter().any(|n| n == name), "{name}");
     }
 }
@@ -258,7 +267,7 @@ fn an_unknown_name() {
     assert_eq!(error.to_string(), "unknown endpoint `clustr`; did you mean cluster?");
     let hints = error.hints().join("\n");
     assert!(
-        hints.contains("known: cluster, ") && hints.contains(", local, ") && hints.contains("p/endpoints"),
+        hints.contains(" cluster, ") && hints.contains(", local, ") && hints.contains("p/endpoints"),
         "{hints}"
     );
 }
@@ -313,4 +322,33 @@ fn the_backends_that_speak_openais_protocols_have_variables_of_their_own() {
         "http://gpu1/v1 m ",
         "a key of the environment goes to no URL of a file"
     );
+}
+
+#[test]
+fn variables_of_each_provider() {
+    let url = |name: &str| World::new(&[]).endpoints().load(name).unwrap().url;
+    assert_eq!(url("anthropic"), "https://api.anthropic.com/v1");
+    assert_eq!(url("gemini"), "https://generativelanguage.googleapis.com/v1beta");
+    for (name, variables) in [
+        ("anthropic", ["ANTHROPIC_URL", "ANTHROPIC_KEY", "ANTHROPIC_MODEL"]),
+        (
+            "anthropic",
+            ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_MODEL"],
+        ),
+        ("gemini", ["GEMINI_URL", "GEMINI_API_KEY", "GEMINI_MODEL"]),
+        ("gemini", ["GEMINI_URL", "GOOGLE_API_KEY", "GEMINI_MODEL"]),
+    ] {
+        let [url, key, model] = variables;
+        let world = World::new(&[(url, "http://a/v1"), (key, "k"), (model, "m")]);
+        let profile = world.endpoints().load(name).unwrap();
+        assert_eq!(
+            (profile.url.as_str(), profile.model.as_str()),
+            ("http://a/v1", "m"),
+            "{name}"
+        );
+        assert_eq!(profile.key.unwrap().expose(), "k", "{name}");
+        // A file's own URL gets no key of the environment.
+        world.write(&format!("p/endpoints/{name}.yaml"), "url: http://b/v1\n");
+        assert!(world.endpoints().load(name).unwrap().key.is_none(), "{name}");
+    }
 }

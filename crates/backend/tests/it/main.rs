@@ -6,12 +6,15 @@
     clippy::field_reassign_with_default
 )]
 
+mod anthropic;
+mod anthropic_encoding;
 mod cases;
 mod embeddings;
 mod encoding;
 mod endpoints;
 mod exec;
 mod failures;
+mod gemini;
 mod ollama;
 mod openwebui;
 mod proxies;
@@ -21,4 +24,5 @@ mod responses_requests;
 mod retries;
 mod support;
 mod threads;
+mod vendor;
 mod vllm;

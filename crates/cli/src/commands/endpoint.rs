@@ -1,11 +1,13 @@
-//! `decanus endpoint list|show|test`.
+//! `decanus endpoint`.
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use decanus::backend::EndpointInfo;
-use decanus::base::Diagnostic;
 use decanus::base::units::show_duration;
-use decanus::{Ask, Error};
+use decanus::base::{Diagnostic, ErrorKind};
+use decanus::chat::Role;
+use decanus::{Ask, Decanus, Error};
 use serde_json::{Value, json};
 
 use crate::args::Endpoint;
@@ -58,38 +60,123 @@ pub async fn run(command: Endpoint, cx: &Context) -> Ended {
             }
             Ok(0)
         }
-        Endpoint::Test { name } => {
-            let ask = Ask {
-                endpoint: Some(name.clone()),
-                options: vec![("max_tokens".into(), "16".into())],
-                no_cache: true,
-                cancel: cx.signals.token.clone(),
-                ..Ask::question("Say hello.")
-            };
-            let mut session = decanus.prepare(ask).await?;
-            let model = session.profile.model.clone();
-            let run = decanus.run().cancel(cx.signals.token.clone()).build();
-            let start = Instant::now();
-            let outcome = session.run(&run).await;
-            if let Some(error) = &outcome.error {
-                return Err(Error::of(error as &dyn Diagnostic).into());
-            }
-            let time = start.elapsed();
-            if out.json {
-                let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-                out.value(
-                    &json!({"name": name, "ok": true, "model": model, "answer": outcome.answer, "milliseconds": ms}),
-                );
-            } else {
-                out.line(&format!(
-                    "{name} answers in {}: {}",
-                    show_duration(time),
-                    outcome.answer.trim()
-                ));
-            }
-            Ok(0)
+        Endpoint::Test { name } => test(&decanus, &name, cx).await,
+        Endpoint::Embed { name, texts } => embed(&decanus, &name, &texts, cx).await,
+    }
+}
+
+/// What is asked of an endpoint, and what shows that it works.
+struct Probe {
+    name: &'static str,
+    question: &'static str,
+    tool: bool,
+    stream: bool,
+}
+
+const PROBES: [Probe; 3] = [
+    Probe {
+        name: "answer",
+        question: "Say hello.",
+        tool: false,
+        stream: false,
+    },
+    Probe {
+        name: "tool",
+        question: "Use the echo tool to repeat the message: hello",
+        tool: true,
+        stream: false,
+    },
+    Probe {
+        name: "stream",
+        question: "Say hello.",
+        tool: false,
+        stream: true,
+    },
+];
+
+/// Three small requests. One that gets no answer at all is a failure; a model that does not call the tool is only told of.
+async fn test(decanus: &Decanus, name: &str, cx: &Context) -> Ended {
+    let out = cx.out;
+    let mut checks = Vec::new();
+    let mut first = (String::new(), String::new());
+    for probe in &PROBES {
+        let ask = Ask {
+            endpoint: Some(name.to_owned()),
+            options: vec![("max_tokens".into(), "64".into()), ("max_rounds".into(), "2".into())],
+            tools: probe.tool.then(|| "echo".to_owned()).into_iter().collect(),
+            stream: probe.stream,
+            no_cache: true,
+            cancel: cx.signals.token.clone(),
+            ..Ask::question(probe.question)
+        };
+        let mut session = decanus.prepare(ask).await?;
+        let run = decanus
+            .run()
+            .limits(session.limits.clone())
+            .cancel(cx.signals.token.clone())
+            .build();
+        let start = Instant::now();
+        let outcome = session.run(&run).await;
+        let time = start.elapsed();
+        let called = outcome.messages.iter().any(|m| m.role == Role::FunctionCall);
+        let error = match &outcome.error {
+            // The tool was called; what the model made of its result is not the question.
+            Some(e) if !(called && e.limit().is_some()) => Some(Error::of(e as &dyn Diagnostic)),
+            _ => None,
+        };
+        if let (Some(error), "answer") = (&error, probe.name) {
+            return Err(error.clone().into());
+        }
+        if probe.name == "answer" {
+            first = (session.profile.model.clone(), outcome.answer.trim().to_owned());
+        }
+        let said = match (&error, probe.tool && !called) {
+            (Some(error), _) => error.message.clone(),
+            (None, true) => "the model did not call it".to_owned(),
+            (None, false) => "works".to_owned(),
+        };
+        checks.push((probe.name, error.is_none() && (called || !probe.tool), said, time));
+    }
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    if out.json {
+        let list: Vec<Value> = checks
+            .iter()
+            .map(|(name, ok, said, time)| json!({"check": name, "ok": ok, "message": said, "milliseconds": ms(*time)}))
+            .collect();
+        let (model, answer) = first;
+        out.value(&json!({"name": name, "ok": true, "model": model, "answer": answer,
+            "milliseconds": checks.first().map(|(.., time)| ms(*time)), "checks": list}));
+        return Ok(0);
+    }
+    out.line(&format!(
+        "{name} answers in {}: {}",
+        show_duration(checks[0].3),
+        first.1
+    ));
+    let rows = checks.iter().map(|(name, ok, said, time)| {
+        let mark = if *ok { "ok" } else { "no" };
+        vec![(*name).to_owned(), mark.to_owned(), show_duration(*time), said.clone()]
+    });
+    out.print(&table(&rows.collect::<Vec<_>>()));
+    Ok(0)
+}
+
+async fn embed(decanus: &Decanus, name: &str, texts: &[String], cx: &Context) -> Ended {
+    let profile = Arc::new(decanus.endpoints.load(name)?);
+    let embedder = decanus.backends.get(&profile.backend)?.embedder(profile)?;
+    let work = embedder.embed(texts);
+    let made = tokio::select! {
+        made = work => made?,
+        () = cx.signals.token.cancelled() => return Err(Error::new(ErrorKind::Interrupted, "interrupted").into()),
+    };
+    if cx.out.json {
+        cx.out.value(&json!({"model": made.model, "vectors": made.vectors}));
+    } else {
+        for vector in &made.vectors {
+            cx.out.line(&json!(vector).to_string());
         }
     }
+    Ok(0)
 }
 
 fn warn(info: &EndpointInfo, out: Out) {
