@@ -237,7 +237,8 @@ fn options_go_where_they_belong() {
         ("limits.round=3", "did you mean rounds?"),
         ("limits.rounds=many", "many"),
         ("tool_choice=nothing", "nothing"),
-        ("format=json", "not available"),
+        ("format=yaml", "json, text or a schema"),
+        ("persist=maybe", "true or false"),
         ("temperature", "KEY=VALUE"),
         ("timeout=soon", "soon"),
     ] {

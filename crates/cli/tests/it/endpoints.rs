@@ -44,8 +44,21 @@ fn list_and_show_never_print_a_key() {
         .iter()
         .map(|e| e["name"].as_str().unwrap())
         .collect();
-    assert_eq!(names, ["broken", "local", "mine", "odd", "ollama", "openai"]);
-    assert!(list[0]["error"].as_str().unwrap().contains("endpoints/broken.yaml:"));
+    let all = [
+        "anthropic",
+        "broken",
+        "gemini",
+        "local",
+        "mine",
+        "odd",
+        "ollama",
+        "openai",
+        "openwebui",
+        "responses",
+        "vllm",
+    ];
+    assert_eq!(names, all);
+    assert!(list[1]["error"].as_str().unwrap().contains("endpoints/broken.yaml:"));
     let mine = run(&s, &["endpoint", "show", "mine", "--json"]).exits(0).json();
     assert_eq!(
         (mine["key_set"].as_bool(), mine["model"].as_str()),
@@ -61,21 +74,36 @@ fn list_and_show_never_print_a_key() {
 }
 
 #[test]
-fn a_test_asks_once() {
+fn a_test_tries_an_answer_a_tool_and_a_stream() {
     let s = Sandbox::new();
-    let server = ScriptedServer::always(Reply::chat_stream(&["Hello", "!"]));
+    let server = ScriptedServer::with(|request| {
+        let body = request.json();
+        match (body["tools"].is_array(), body["messages"].as_array().unwrap().len()) {
+            (true, 1) => Reply::chat_calls(&[("c", "echo", serde_json::json!({"message": "hello"}))]),
+            _ => Reply::chat_stream(&["Hello", "!"]),
+        }
+    });
     s.endpoint("e", &server.url());
     let plain = run(&s, &["endpoint", "test", "e"]).exits(0);
+    let lines: Vec<&str> = plain.stdout.lines().collect();
     assert!(
-        plain.stdout.starts_with("e answers in ") && plain.stdout.ends_with(": Hello!\n"),
+        lines[0].starts_with("e answers in ") && lines[0].ends_with(": Hello!"),
         "{plain}"
     );
+    for (line, name) in lines[1..].iter().zip(["answer", "tool", "stream"]) {
+        assert!(
+            line.starts_with(name) && line.contains("ok") && line.ends_with("works"),
+            "{plain}"
+        );
+    }
+    let streams: Vec<bool> = server.requests().iter().map(|r| r.json()["stream"] == true).collect();
+    assert_eq!(streams, [false, false, false, true]);
     let json = run(&s, &["endpoint", "test", "e", "--json"]).exits(0).json();
     assert_eq!(
         (json["ok"].as_bool(), json["answer"].as_str()),
         (Some(true), Some("Hello!"))
     );
-    assert_eq!(server.requests().len(), 2);
+    assert_eq!(json["checks"].as_array().unwrap().len(), 3);
     let refused = ScriptedServer::always(Reply::error(401, "invalid_api_key", "bad key"));
     s.endpoint("e", &refused.url());
     let outcome = run(&s, &["endpoint", "test", "e", "--json"]).exits(3);

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod actions;
+mod answers;
 mod ask;
+mod backends;
 mod chats;
 mod check;
 mod endpoints;
