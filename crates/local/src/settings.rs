@@ -1,7 +1,7 @@
 //! The parameters of an endpoint or a request that the local backend understands.
 
 use decanus_backend::BackendError;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::engine::generate::Sampling;
 use crate::engine::session::ContextOptions;
@@ -13,6 +13,8 @@ pub struct Settings {
     pub sampling: Sampling,
     /// How the context is made.
     pub context: ContextOptions,
+    /// The schema that an answer in words must fit.
+    pub format: Option<Value>,
 }
 
 impl Settings {
@@ -43,6 +45,7 @@ impl Settings {
             "stop" => sampling.stop = texts(name, value)?,
             "threads" => self.context.threads = Some(whole::<i32>(name, value, 1)?.min(512)),
             "context" => self.context.context = Some(whole(name, value, 16)?),
+            "format" => self.format = schema_of(value)?,
             other => tracing::debug!("the local model has no parameter `{other}`"),
         }
         Ok(())
@@ -98,6 +101,21 @@ fn texts(name: &str, value: &Value) -> Result<Vec<String>, BackendError> {
     }
 }
 
+/// The schema that a `format` stands for: a word, a schema, the short form of one, or a schema as providers take it.
+fn schema_of(format: &Value) -> Result<Option<Value>, BackendError> {
+    match format {
+        Value::String(word) if word == "text" => Ok(None),
+        Value::String(word) if word == "json" || word == "json_object" => Ok(Some(json!({"type": "object"}))),
+        Value::Object(map) => {
+            let wire = map.get("json_schema").unwrap_or(format).get("schema");
+            Ok(Some(
+                wire.cloned().unwrap_or_else(|| decanus_backend::format::schema(map).1),
+            ))
+        }
+        other => Err(wrong("format", other, "json, text or a schema")),
+    }
+}
+
 fn wrong(name: &str, value: &Value, wanted: &str) -> BackendError {
     BackendError::Config(format!("parameter `{name}` must be {wanted}, not {value}"))
 }
@@ -105,7 +123,6 @@ fn wrong(name: &str, value: &Value, wanted: &str) -> BackendError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn read(value: &Value) -> Result<Settings, BackendError> {
         Settings::read(&[value.as_object().unwrap()])
@@ -132,9 +149,20 @@ mod tests {
             json!({"max_tokens": 0}),
             json!({"threads": 1.5}),
             json!({"stop": 3}),
+            json!({"format": "yaml"}),
         ] {
             assert!(read(&bad).is_err(), "{bad}");
         }
         assert!(read(&json!({"unknown": 1})).is_ok());
+    }
+
+    #[test]
+    fn a_format_is_a_schema() {
+        let schema = json!({"type": "integer"});
+        let wire = json!({"format": {"type": "json_schema", "json_schema": {"schema": schema.clone()}}});
+        assert_eq!(read(&wire).unwrap().format, Some(schema));
+        let short = read(&json!({"format": {"n": "integer"}})).unwrap().format.unwrap();
+        assert_eq!(short["required"], json!(["n"]));
+        assert_eq!(read(&json!({"format": "text"})).unwrap().format, None);
     }
 }

@@ -10,6 +10,7 @@ use crate::choose::{Allowed, choose};
 use crate::engine::generate::{Picker, Sampling, generate};
 use crate::engine::session::{Session, Slot};
 use crate::messages::{Calls, convert};
+use crate::native::grammar::{Grammar, Strings};
 use crate::native::{Form, Scanner, compile, tools_for_template};
 use crate::settings::Settings;
 use crate::state::Outstanding;
@@ -138,6 +139,11 @@ impl Request {
         let tokens = session.tokenize_prompt(prompt);
         let reused = session.prefill(Slot::Chat, &tokens, sampling.max_tokens)?;
         let mut picker = Picker::new(sampling);
+        if let Some(schema) = &self.settings.format {
+            let mut grammar = Grammar::new(schema, Strings::Free);
+            let root = grammar.schema(schema);
+            picker.constrain(Some(compile(session.model(), &grammar.finish(&root))?));
+        }
         let done = generate(session, Slot::Chat, sampling, &mut picker, |_, piece, _| {
             Ok(emit(Delta::Text(piece.to_owned())))
         })?;

@@ -192,3 +192,18 @@ fn a_dry_run_shows_the_rendered_prompt() {
     let dry = conversation.dry_run(&view, true).unwrap();
     assert!(dry.target.contains("smollm2-135m") && dry.body.contains("<|im_start|>user\nWhat is 3 plus 4?<|im_end|>"));
 }
+
+/// Even a model that knows nothing of JSON writes what fits the schema.
+#[test]
+fn an_answer_fits_its_schema() {
+    let _turn = turn();
+    let schema = json!({"type": "object", "properties": {
+        "city": {"type": "string"}, "size": {"enum": ["small", "large"]}, "rivers": {"type": "integer"}},
+        "required": ["city", "size", "rivers"]});
+    let mut conversation = open(&json!({"max_tokens": 80, "format": schema}));
+    let answer = ask(&mut *conversation, &[Message::user("Describe the city of Paris.")], &[]);
+    let value: serde_json::Value = serde_json::from_str(&answer.text).unwrap();
+    assert!(value["city"].is_string() && value["rivers"].is_i64(), "{value}");
+    assert!(["small", "large"].contains(&value["size"].as_str().unwrap()));
+    assert_eq!(answer.finish, Some(FinishReason::Stop));
+}
