@@ -6,7 +6,7 @@ pub fn file(name: &str, text: &str) -> String {
     wrap("file", "name", name, text)
 }
 
-/// `<cmd_output cmd="COMMAND">`, the text, `</cmd_output>`; see [`file`].
+/// `<cmd_output cmd="COMMAND">`, the text, `</cmd_output>`; see [`file()`].
 pub fn command_output(command: &str, text: &str) -> String {
     wrap("cmd_output", "cmd", command, text)
 }

@@ -41,7 +41,7 @@ impl Setting {
     }
 }
 
-/// The options of a chat. While it is read both kinds are kept apart; [`settle`](Self::settle) makes one list of them.
+/// The options of a chat. While it is read both kinds are kept apart; when it has been read, they become one list.
 #[derive(Clone, Debug, Default)]
 pub struct ChatOptions {
     sticky: HashMap<String, Numbered>,
