@@ -25,8 +25,7 @@ pub struct Cli {
 pub enum Command {
     /// Ask a question; the model may call tools
     Ask(Ask),
-    /// Chat files: check what one means
-    #[command(subcommand)]
+    /// Talk, a question a line; or check what a chat file means
     Chat(Chat),
     /// The tools in reach: list, look at, call
     #[command(subcommand)]
@@ -63,8 +62,9 @@ pub enum Command {
     },
 }
 
+/// How to ask.
 #[derive(Args, Debug)]
-pub struct Ask {
+pub struct How {
     /// Continue this chat: a path, or a name for chats/NAME.chat; made when absent
     #[arg(short = 'c', long = "chat", value_name = "CHAT")]
     pub chat: Option<String>,
@@ -92,18 +92,24 @@ pub struct Ask {
     /// Ask anew, although the answer to the same request is in the cache
     #[arg(long)]
     pub no_cache: bool,
-    /// Print the exact request and send nothing
-    #[arg(long)]
-    pub dry_run: bool,
     /// Show how the model's choices were made
     #[arg(long)]
     pub explain: bool,
-    /// Print one JSON object a line for each thing that happens
-    #[arg(long, conflicts_with = "dry_run")]
-    pub events: bool,
     /// Ask for the whole answer at once
     #[arg(long)]
     pub no_stream: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct Ask {
+    #[command(flatten)]
+    pub how: How,
+    /// Print the exact request and send nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print one JSON object a line for each thing that happens
+    #[arg(long, conflicts_with = "dry_run")]
+    pub events: bool,
     /// The question, in one or several words; `-` reads it from standard input
     #[arg(value_name = "QUESTION")]
     pub question: Vec<String>,
@@ -123,8 +129,17 @@ pub enum Cache {
     Why(Box<Ask>),
 }
 
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Chat {
+    #[command(subcommand)]
+    pub command: Option<ChatCommand>,
+    #[command(flatten)]
+    pub how: How,
+}
+
 #[derive(Subcommand, Debug)]
-pub enum Chat {
+pub enum ChatCommand {
     /// Show what the model would see, the options and tools in force, and what is wrong; nothing is run
     Check {
         /// Chat files

@@ -61,6 +61,11 @@ impl Out {
         self.stderr(&format!("{}\n", self.safe(text)));
     }
 
+    /// Asks for a line, on stderr.
+    pub fn prompt(&self, text: &str) {
+        self.stderr(text);
+    }
+
     /// A note in the colour of side remarks.
     pub fn dim(&self, text: &str) {
         self.stderr(&format!("{}\n", self.paint("2", &self.safe(text))));

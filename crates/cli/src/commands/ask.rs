@@ -41,7 +41,8 @@ pub async fn run(args: args::Ask, cx: &Context) -> Ended {
 /// Everything decided about the question of a command line, and the chat that it continues.
 pub async fn prepare(
     decanus: &Decanus,
-    args: &args::Ask,
+    args: &args::How,
+    question: Option<String>,
     read_only: bool,
     cx: &Context,
 ) -> Result<(Session, Option<PathBuf>), Failure> {
@@ -50,7 +51,6 @@ pub async fn prepare(
         .as_deref()
         .map(|c| chat_path(c, &decanus.project))
         .transpose()?;
-    let question = question(&args.question, cx).await?;
     if question.is_none() && chat.is_none() {
         return Err(Error::usage("no question")
             .hint("write it behind the options, or continue a chat with -c")
@@ -88,30 +88,44 @@ pub async fn prepare(
 async fn ask(args: args::Ask, cx: &Context) -> Ended {
     let out = cx.out;
     let decanus = cx.open()?;
-    let (mut session, chat) = prepare(&decanus, &args, args.dry_run, cx).await?;
-    if args.dry_run {
-        let run = decanus
-            .run()
-            .limits(session.limits.clone())
-            .events(Arc::new(move |event| {
-                if let Event::Warning(text) = event {
-                    out.warn(text);
-                }
-            }))
-            .build();
-        let request = session.dry_run(&run)?;
-        if out.json {
-            let body = serde_json::from_str(&request.body).unwrap_or(Value::String(request.body));
-            out.value(&json!({"target": request.target, "body": body}));
-        } else {
-            out.dim(&request.target);
-            out.line(&request.body);
-        }
-        return Ok(0);
+    let question = question(&args.question, cx).await?;
+    if !args.dry_run {
+        return answer(&decanus, &args.how, question, args.events, cx).await;
     }
+    let (mut session, _) = prepare(&decanus, &args.how, question, true, cx).await?;
+    let run = decanus
+        .run()
+        .limits(session.limits.clone())
+        .events(Arc::new(move |event| {
+            if let Event::Warning(text) = event {
+                out.warn(text);
+            }
+        }))
+        .build();
+    let request = session.dry_run(&run)?;
+    if out.json {
+        let body = serde_json::from_str(&request.body).unwrap_or(Value::String(request.body));
+        out.value(&json!({"target": request.target, "body": body}));
+    } else {
+        out.dim(&request.target);
+        out.line(&request.body);
+    }
+    Ok(0)
+}
+
+/// Asks, and shows what happens.
+pub async fn answer(
+    decanus: &Decanus,
+    args: &args::How,
+    question: Option<String>,
+    events: bool,
+    cx: &Context,
+) -> Ended {
+    let out = cx.out;
+    let (mut session, chat) = prepare(decanus, args, question, false, cx).await?;
     let explained = Arc::new(Mutex::new(Vec::new()));
     let in_line = Arc::new(AtomicBool::new(false));
-    let sink = if args.events {
+    let sink = if events {
         machine_events(out)
     } else {
         people_events(out, session.structured, explained.clone(), in_line.clone())
@@ -127,10 +141,10 @@ async fn ask(args: args::Ask, cx: &Context) -> Ended {
     if in_line.load(Ordering::SeqCst) {
         out.print("\n");
     }
-    if session.structured && outcome.error.is_none() && !outcome.idle && !out.json && !args.events {
+    if session.structured && outcome.error.is_none() && !outcome.idle && !out.json && !events {
         out.line(&outcome.answer);
     }
-    if args.usage && !args.events {
+    if args.usage && !events {
         out.note(&usage_line(&outcome.usage, run.cost()));
     }
     let explained = explained.lock().map(|e| e.clone()).unwrap_or_default();
@@ -139,7 +153,7 @@ async fn ask(args: args::Ask, cx: &Context) -> Ended {
         run.cost(),
         chat.as_ref(),
         args.explain.then_some(explained),
-        args.events,
+        events,
         out,
     )
 }
@@ -346,7 +360,7 @@ fn machine_events(out: Out) -> EventSink {
     })
 }
 
-async fn question(words: &[String], cx: &Context) -> Result<Option<String>, Error> {
+pub async fn question(words: &[String], cx: &Context) -> Result<Option<String>, Error> {
     match words {
         [] => Ok(None),
         [dash] if dash == "-" => {

@@ -71,7 +71,8 @@ fn clear(decanus: &Decanus, prefix: &str, out: Out) -> Ended {
 /// Whether a question would be answered from the cache.
 async fn why(decanus: &Decanus, args: &args::Ask, cx: &Context) -> Ended {
     let out = cx.out;
-    let (mut session, _) = ask::prepare(decanus, args, true, cx).await?;
+    let question = ask::question(&args.question, cx).await?;
+    let (mut session, _) = ask::prepare(decanus, &args.how, question, true, cx).await?;
     let run = decanus.run().limits(session.limits.clone()).build();
     let (key, parts) = session.cache_key(&run)?;
     let hit = decanus.answers.get(&key);

@@ -1,19 +1,22 @@
 //! `decanus chat`.
 
+use std::io::IsTerminal;
 use std::path::Path;
 
+use decanus::base::ErrorKind;
 use decanus::chat::plan::Finding;
 use decanus::{Checked, Decanus, Error};
 use serde_json::{Map, Value, json};
 
-use crate::args::Chat;
+use crate::args::{Chat, ChatCommand, How};
 use crate::commands::ask;
 use crate::out::{Out, error_value};
 use crate::{Context, Ended, Failure};
 
 pub async fn run(chat: Chat, cx: &Context) -> Ended {
-    match chat {
-        Chat::Check { files, allow_cmd } => {
+    match chat.command {
+        None => talk(chat.how, cx).await,
+        Some(ChatCommand::Check { files, allow_cmd }) => {
             let decanus = cx.open()?;
             let mut checked = Vec::new();
             for file in &files {
@@ -22,6 +25,65 @@ pub async fn run(chat: Chat, cx: &Context) -> Ended {
             show(&files, &checked, cx.out)
         }
     }
+}
+
+/// A question a line, until the input ends or a line says `/quit`. Without `-c` the chat is a new one among the project's
+/// sessions. A question that fails does not end the talk.
+async fn talk(mut how: How, cx: &Context) -> Ended {
+    cx.signals.end_in_order();
+    let decanus = cx.open()?;
+    let terminal = std::io::stdin().is_terminal();
+    if how.chat.is_none() {
+        let id = decanus::chat::timestamp().replace([':', '.'], "-");
+        let path = decanus.project.data().join("sessions").join(format!("{id}.chat"));
+        how.chat = Some(path.display().to_string());
+    }
+    let chat = how.chat.clone().unwrap_or_default();
+    if terminal {
+        cx.out.note(&format!("{chat}: a question a line; /quit or Ctrl-D ends"));
+    }
+    let mut last: Ended = Ok(0);
+    loop {
+        if terminal {
+            cx.out.prompt("> ");
+        }
+        let reading = tokio::task::spawn_blocking(|| {
+            let mut line = String::new();
+            std::io::stdin()
+                .read_line(&mut line)
+                .map(|length| (length > 0).then_some(line))
+        });
+        let line = tokio::select! {
+            read = reading => read,
+            () = cx.signals.token.cancelled() => return Err(Error::new(ErrorKind::Interrupted, "interrupted").into()),
+        };
+        let line = match line {
+            Ok(Ok(Some(line))) => line,
+            Ok(Ok(None)) => break,
+            Ok(Err(e)) => return Err(Error::usage(format!("standard input can't be read: {e}")).into()),
+            Err(e) => return Err(Error::new(ErrorKind::Internal, e.to_string()).into()),
+        };
+        match line.trim() {
+            "" => continue,
+            "/quit" => break,
+            _ => {}
+        }
+        let question = line.trim_end_matches(['\n', '\r']).to_owned();
+        last = ask::answer(&decanus, &how, Some(question), false, cx).await;
+        match &mut last {
+            Err(failure) if failure.error.kind == ErrorKind::Interrupted => break,
+            Err(failure) if !failure.shown => {
+                cx.out.fail(&failure.error, std::mem::take(&mut failure.partial));
+                failure.shown = true;
+            }
+            _ => {}
+        }
+    }
+    if terminal {
+        cx.out.note(&format!("kept in {chat}"));
+        return Ok(0);
+    }
+    last
 }
 
 /// A file that can't be read has its reason among the errors, so that the others are checked all the same.

@@ -354,3 +354,27 @@ fn killed_after_an_output_a_chat_is_finished() {
     assert_eq!(run(&s, &["chat", "check", "chats/a.chat"]).exits(0).stderr, "");
     assert_eq!(greeted(&s), 1);
 }
+
+#[test]
+fn a_talk_is_a_question_a_line() {
+    let s = Sandbox::new();
+    let server = ScriptedServer::start([
+        Reply::chat_text("one"),
+        Reply::error(400, "bad", "no such thing"),
+        Reply::chat_text("three"),
+    ]);
+    s.endpoint("e", &server.url());
+    let lines = "first\n\nuser: second\nthird\n/quit\nnever\n";
+    let talk = s.run_with(BIN, &["chat", "-e", "e", "-c", "t"], lines.as_bytes()).exits(0);
+    assert_eq!(talk.stdout, "one\nthree\n");
+    assert!(talk.stderr.contains("no such thing"), "{talk}");
+    assert_eq!(
+        contents(&server.requests()[2].json()),
+        ["user: first", "assistant: one", "user: user: second", "user: third"]
+    );
+    let server = ScriptedServer::start([Reply::chat_text("kept")]);
+    s.endpoint("e", &server.url());
+    s.run_with(BIN, &["chat", "-e", "e"], b"hello").exits(0);
+    let kept: Vec<_> = std::fs::read_dir(s.path(".decanus/sessions")).unwrap().flatten().collect();
+    assert_eq!(kept.len(), 1);
+}
