@@ -32,12 +32,16 @@ pub struct Request<'a> {
     pub previous: Option<&'a str>,
 }
 
+/// What steers decanus and is no provider's parameter, whatever it is called there.
+const CONTROL: [&str; 3] = ["websearch", "previous_response", "previous_response_id"];
+
 impl Request<'_> {
-    /// The endpoint's parameters with those of the view over them, sorted by name, without those in `reserved`.
+    /// The endpoint's parameters with those of the view over them, sorted by name, without those in `reserved` and
+    /// those that steer decanus.
     pub fn parameters(&self, reserved: &[&str]) -> Map<String, Value> {
         let mut all = self.profile.parameters.clone();
         all.extend(self.view.parameters.iter().map(|(k, v)| (k.clone(), v.clone())));
-        all.retain(|name, _| !reserved.contains(&name.as_str()));
+        all.retain(|name, _| !reserved.contains(&name.as_str()) && !CONTROL.contains(&name.as_str()));
         all.sort_keys();
         all
     }

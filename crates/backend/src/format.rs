@@ -49,6 +49,39 @@ pub fn schema(format: &Map<String, Value>) -> (String, Value) {
     (name.unwrap_or_else(|| "response".into()), Value::Object(schema))
 }
 
+/// Whether a schema says all that OpenAI wants of one that is called strict: every object has `additionalProperties: false` and
+/// requires all of its properties.
+pub fn is_strict(schema: &Value) -> bool {
+    let Some(map) = schema.as_object() else {
+        return true;
+    };
+    if let Some(properties) = map.get("properties").and_then(Value::as_object) {
+        let required = map.get("required").and_then(Value::as_array);
+        let all = |name: &String| required.is_some_and(|r| r.iter().any(|x| x == name));
+        if map.get("additionalProperties") != Some(&Value::Bool(false)) || !properties.keys().all(all) {
+            return false;
+        }
+    } else if map.get("type").is_some_and(|t| t == "object") {
+        return false;
+    }
+    map.iter().all(|(_, value)| match value {
+        Value::Object(_) => is_strict_or_map(value),
+        Value::Array(items) => items.iter().all(is_strict),
+        _ => true,
+    })
+}
+
+/// A schema, or a map of schemas (`properties`, `$defs`).
+fn is_strict_or_map(value: &Value) -> bool {
+    let is_schema = ["type", "properties", "$ref", "anyOf", "enum"]
+        .iter()
+        .any(|k| value.get(k).is_some_and(|v| !v.is_object() || *k == "properties"));
+    match value.as_object() {
+        Some(map) if !is_schema => map.values().all(is_strict),
+        _ => is_strict(value),
+    }
+}
+
 /// Whether a map is a schema rather than a map of properties.
 fn is_schema(map: &Map<String, Value>) -> bool {
     map.get("properties").is_some_and(Value::is_object)
@@ -104,6 +137,23 @@ mod tests {
                 "additionalProperties": false, "required": ["answer"]})
         );
         assert_eq!(of(json!({"name": "string"})).1["required"], json!(["name"]));
+    }
+
+    #[test]
+    fn strict_schemas_say_all() {
+        let strict = json!({"type": "object", "additionalProperties": false, "required": ["a"], "properties": {
+            "a": {"type": "object", "additionalProperties": false, "required": [], "properties": {}}}});
+        assert!(is_strict(&strict));
+        let mut open = strict.clone();
+        open["properties"]["a"]["additionalProperties"] = json!(true);
+        assert!(!is_strict(&open));
+        let mut optional = strict.clone();
+        optional["required"] = json!([]);
+        assert!(!is_strict(&optional));
+        assert!(!is_strict(&json!({"type": "object"})));
+        assert!(is_strict(&json!({"type": "array", "items": {"type": "string"}})));
+        let referred = json!({"$ref": "#/$defs/x", "$defs": {"x": {"type": "object", "properties": {}}}});
+        assert!(!is_strict(&referred));
     }
 
     #[test]

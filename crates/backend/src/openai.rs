@@ -1,7 +1,7 @@
 //! OpenAI's Chat Completions, as the many servers that imitate it speak it: encoding.
 
 use decanus_base::Secret;
-use decanus_chat::ToolDefinition;
+use decanus_chat::{Message, Role, ToolDefinition};
 use serde_json::{Map, Value, json};
 
 use crate::conversation::Delta;
@@ -15,17 +15,7 @@ use crate::tool_names::ToolNames;
 use crate::turns::{Media, Turn};
 
 /// Parameters that the request sets itself.
-const RESERVED: [&str; 9] = [
-    "model",
-    "messages",
-    "tools",
-    "stream",
-    "stream_options",
-    "format",
-    "websearch",
-    "previous_response",
-    "previous_response_id",
-];
+const RESERVED: [&str; 6] = ["model", "messages", "tools", "stream", "stream_options", "format"];
 
 /// The host that never answers without a key.
 const OPENAI_HOST: &str = "api.openai.com";
@@ -173,9 +163,23 @@ impl Dialect for OpenAi {
     fn tail(&self, request: &Request<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
         out.push(b']');
         let mut members = request.parameters(&RESERVED);
+        if is_openai(&request.profile.url)
+            && let Some(most) = members.shift_remove("max_tokens")
+        {
+            // OpenAI's newer models refuse the older name; servers that imitate them may not know the newer one.
+            members.entry("max_completion_tokens").or_insert(most);
+            members.sort_keys();
+        }
+        let by_url = |m: &Message| m.role == Role::Pdf && !m.content.starts_with("data:");
+        if request.view.messages.iter().any(by_url) {
+            return Err(Fault::Config(format!(
+                "{} takes documents as files, not by URL",
+                self.backend
+            )));
+        }
         let format = request.parameter("format");
         if let Some(format) = format.filter(|f| !f.is_null()) {
-            members.insert("response_format".into(), response_format(format)?);
+            members.insert("response_format".into(), response_format(format, request)?);
         }
         if request.view.tools.is_empty() {
             // Both are refused without tools.
@@ -232,7 +236,20 @@ fn tool_choice(choice: &str, request: &Request<'_>) -> Result<Value, Fault> {
 }
 
 /// `response_format` from what a chat calls `format`: a word, a whole `json_schema` object, or a schema.
-fn response_format(format: &Value) -> Result<Value, Fault> {
+fn response_format(format: &Value, request: &Request<'_>) -> Result<Value, Fault> {
+    let mut wire = wire_format(format)?;
+    if let Some(inner) = wire.get_mut("json_schema").and_then(Value::as_object_mut)
+        && !inner.contains_key("strict")
+    {
+        // A schema that says less than a strict one must is refused when it is called strict.
+        let strict = request.profile.quirks.strict_schema;
+        let strict = strict.unwrap_or_else(|| inner.get("schema").is_some_and(crate::format::is_strict));
+        inner.insert("strict".into(), strict.into());
+    }
+    Ok(wire)
+}
+
+fn wire_format(format: &Value) -> Result<Value, Fault> {
     match format {
         Value::String(word) if word == "json" || word == "json_object" => Ok(json!({"type": "json_object"})),
         Value::String(word) => Ok(json!({"type": word})),
@@ -249,7 +266,7 @@ fn response_format(format: &Value) -> Result<Value, Fault> {
         }
         Value::Object(map) => {
             let (name, schema) = crate::format::schema(map);
-            Ok(json!({"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": true}}))
+            Ok(json!({"type": "json_schema", "json_schema": {"name": name, "schema": schema}}))
         }
         other => Err(Fault::Config(format!(
             "`format` is neither a word nor a schema: {other}"

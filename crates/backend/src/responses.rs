@@ -21,17 +21,7 @@ use crate::tool_names::ToolNames;
 use crate::turns::{Media, Turn};
 
 /// Parameters that the request sets itself, and options that are for us.
-const RESERVED: [&str; 9] = [
-    "model",
-    "input",
-    "tools",
-    "stream",
-    "stream_options",
-    "format",
-    "websearch",
-    "previous_response",
-    "previous_response_id",
-];
+const RESERVED: [&str; 6] = ["model", "input", "tools", "stream", "stream_options", "format"];
 
 /// The longest id of a call that the API takes.
 pub(crate) const MAX_CALL_ID: usize = 64;
@@ -239,6 +229,11 @@ impl Dialect for Responses {
             value.filter(|v| !v.is_null())
         };
         let mut members = request.parameters(&RESERVED);
+        for name in ["max_tokens", "max_completion_tokens"] {
+            if let Some(most) = members.shift_remove(name) {
+                members.entry("max_output_tokens").or_insert(most);
+            }
+        }
         gather(&mut members, "reasoning");
         gather(&mut members, "text");
         if let Some(format) = given("format") {

@@ -63,7 +63,7 @@ pub async fn prepare(
         let schema: Map<String, Value> =
             serde_json::from_str(&text).map_err(|e| fail(format!("{} is not a JSON schema: {e}", file.display())))?;
         decanus::tool::schema::fault(&Value::Object(schema.clone()), &Value::Null).map_err(fail)?;
-        let whole = json!({"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": true}});
+        let whole = json!({"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}});
         options.push(("format".into(), whole.to_string()));
     }
     let ask = Ask {

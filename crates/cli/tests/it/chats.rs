@@ -365,7 +365,9 @@ fn a_talk_is_a_question_a_line() {
     ]);
     s.endpoint("e", &server.url());
     let lines = "first\n\nuser: second\nthird\n/quit\nnever\n";
-    let talk = s.run_with(BIN, &["chat", "-e", "e", "-c", "t"], lines.as_bytes()).exits(0);
+    let talk = s
+        .run_with(BIN, &["chat", "-e", "e", "-c", "t"], lines.as_bytes())
+        .exits(0);
     assert_eq!(talk.stdout, "one\nthree\n");
     assert!(talk.stderr.contains("no such thing"), "{talk}");
     assert_eq!(
@@ -375,6 +377,9 @@ fn a_talk_is_a_question_a_line() {
     let server = ScriptedServer::start([Reply::chat_text("kept")]);
     s.endpoint("e", &server.url());
     s.run_with(BIN, &["chat", "-e", "e"], b"hello").exits(0);
-    let kept: Vec<_> = std::fs::read_dir(s.path(".decanus/sessions")).unwrap().flatten().collect();
+    let kept: Vec<_> = std::fs::read_dir(s.path(".decanus/sessions"))
+        .unwrap()
+        .flatten()
+        .collect();
     assert_eq!(kept.len(), 1);
 }
