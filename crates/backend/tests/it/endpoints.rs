@@ -118,7 +118,7 @@ fn faults_name_file_line_and_key() {
         ),
         (
             "backend: openai\nfallback:\n  - other\n  - {name: x}\n",
-            "e.yaml:4: fallback.2: expected a text",
+            "e.yaml:4: fallback.[1]: expected a text",
         ),
         (
             "backend: openai\nprices: {input: -1}\n",
