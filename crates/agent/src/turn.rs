@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use decanus_backend::profile::Prices;
-use decanus_backend::{CallCx, Collector, Conversation, Delta, FinishReason, Response, View};
+use decanus_backend::{CallCx, Collector, Conversation, Delta, FinishReason, Profile, Response, View};
 use decanus_chat::strategy::{Window, estimate_tokens};
 use decanus_chat::{
     Effect, FunctionCall, FunctionCallOutput, Message, Meta, ProviderParts, Role, StoreError, ToolDefinition,
@@ -127,6 +127,11 @@ impl Agent {
         }
     }
 
+    /// The endpoint that was asked last, where there are several.
+    pub fn endpoint(&self) -> Option<&Profile> {
+        self.conversation.endpoint()
+    }
+
     /// What the first request would be, within this many tokens, without sending it. The question is not stored.
     ///
     /// # Errors
@@ -204,10 +209,16 @@ impl Agent {
             let round = turn.run.charge_round()?;
             turn.run.emit(Event::Round(round));
             let (response, failed) = self.complete(request, tool_choice, turn).await;
+            // It may be another one than before.
+            self.conversation.backend().clone_into(&mut turn.backend);
             turn.outcome.answer.clone_from(&response.text);
             turn.outcome.usage += response.usage;
-            let cost = match (&request.prices, response.stored) {
-                (Some(prices), false) => prices.cost(&response.usage, request.excludes_cached),
+            let (prices, excluded) = match self.conversation.endpoint() {
+                Some(profile) => (profile.prices, profile.excludes_cached()),
+                None => (request.prices, request.excludes_cached),
+            };
+            let cost = match (prices, response.stored) {
+                (Some(prices), false) => prices.cost(&response.usage, excluded),
                 _ => 0.0,
             };
             turn.run.charge_usage(response.usage.tt.unwrap_or(0), cost);
@@ -301,6 +312,7 @@ impl Agent {
             timeout: turn.run.limits().request_time,
             stream: request.stream,
             explain: request.explain,
+            pass: None,
         };
         let mut collector = Collector::new();
         let mut template = false;
@@ -316,6 +328,7 @@ impl Agent {
                             template,
                         }),
                         Delta::Reasoning(text) => turn.run.emit(Event::Reasoning(text.clone())),
+                        Delta::Warning(text) => turn.run.emit(Event::Warning(text.clone())),
                         Delta::Explain(value) => turn.run.emit(Event::Explain(value.clone())),
                         _ => {}
                     }

@@ -3,7 +3,8 @@
 //!
 //! A request's key is the SHA-256 of the canonical JSON (members sorted) of what is sent, without keys, headers, time
 //! limits and whether a stream was asked for. Calls of a stored answer are dispatched like those of a new one; failures,
-//! empty answers and answers that broke off are not stored.
+//! empty answers and answers that broke off are not stored, nor is the answer of a `fallback` to a request that was made for
+//! another endpoint.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -230,7 +231,7 @@ pub fn key(
     let parts = KeyParts {
         backend: conversation.backend().to_owned(),
         target: request.target,
-        model: profile.model.clone(),
+        model: conversation.endpoint().unwrap_or(profile).model.clone(),
         messages: view.messages.iter().map(message).collect(),
         tools: tools.collect(),
         parameters,
@@ -273,6 +274,10 @@ impl Conversation for CachedConversation {
         self.inner.backend()
     }
 
+    fn endpoint(&self) -> Option<&Profile> {
+        self.inner.endpoint()
+    }
+
     fn complete<'a>(&'a mut self, view: &'a View<'a>, cx: &'a CallCx) -> BoxStream<'a, Result<Delta, BackendError>> {
         let (key, parts) = match key(&mut *self.inner, &self.profile, view) {
             Ok(found) => found,
@@ -292,6 +297,8 @@ impl Conversation for CachedConversation {
         let mut collector = Some(Collector::new());
         let answer = self.inner.complete(view, cx).map(move |delta| {
             match (&delta, collector.as_mut()) {
+                // It is not the answer of the endpoint that the key is made for.
+                (Ok(Delta::Endpoint(_)) | Err(_), _) => collector = None,
                 (Ok(delta), Some(collecting)) => {
                     collecting.push(delta);
                     if matches!(delta, Delta::Finish(_))
@@ -313,7 +320,6 @@ impl Conversation for CachedConversation {
                         }
                     }
                 }
-                (Err(_), _) => collector = None,
                 (Ok(_), None) => {}
             }
             delta

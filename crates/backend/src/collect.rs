@@ -82,6 +82,7 @@ impl Collector {
             Delta::ResponseId(id) => r.id = Some(id.clone()),
             Delta::Model(m) => r.model = Some(m.clone()),
             Delta::Explain(v) => r.explain.push(v.clone()),
+            Delta::Warning(_) | Delta::Endpoint(_) => {}
             Delta::StatedByTemplate => r.stated_by_template = true,
             Delta::Finish(reason) => r.finish = Some(reason.clone()),
         }

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::embed::Embedder;
 use crate::error::BackendError;
+use crate::limits::Pass;
 use crate::profile::Profile;
 
 /// A provider. One per kind; endpoints differ in their [`Profile`].
@@ -39,8 +40,13 @@ pub trait Backend: Send + Sync {
 /// A conversation with one endpoint. It may keep what it has encoded or computed of the messages so far; it can always
 /// be rebuilt from a [`View`].
 pub trait Conversation: Send {
-    /// The name of the backend; opaque parts are stored under it.
+    /// The name of the backend; opaque parts are stored under it. Where there are several, of the one that was asked last.
     fn backend(&self) -> &str;
+
+    /// The endpoint that was asked last, where there are several.
+    fn endpoint(&self) -> Option<&Profile> {
+        None
+    }
 
     /// Asks for the next answer. The stream ends after [`Delta::Finish`], or with an error. Dropping it stops the
     /// request; so does `cx.cancel`, with [`BackendError::Cancelled`].
@@ -87,6 +93,8 @@ pub struct CallCx {
     pub stream: bool,
     /// Whether [`Delta::Explain`] is wanted.
     pub explain: bool,
+    /// The request's place at its endpoint, where that has limits.
+    pub pass: Option<Pass>,
 }
 
 /// A piece of an answer.
@@ -125,6 +133,10 @@ pub enum Delta {
     Model(String),
     /// How a choice was made, for `--explain`.
     Explain(Value),
+    /// What the user should know of this request.
+    Warning(String),
+    /// Another endpoint answers than the one that the request was made for: its name. Before anything of the answer.
+    Endpoint(String),
     /// The text was not written by the model but states a tool's result by a fixed template.
     StatedByTemplate,
     /// The answer is complete.

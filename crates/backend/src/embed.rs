@@ -237,6 +237,7 @@ impl HttpEmbedder {
             timeout: self.profile.timeouts.total,
             stream: false,
             explain: false,
+            pass: None,
         };
         let reader = EmbeddingReader {
             api: self.api,

@@ -9,10 +9,10 @@ use decanus_base::yaml::{Data, Node, YamlError};
 use reqwest::Url;
 use serde_json::{Map, Value};
 
-use crate::profile::{Api, Prices, Quirks, Timeouts};
+use crate::profile::{Api, Fallback, Limits, Prices, Quirks, Timeouts};
 
 /// The fields that are settings; anything else is a request parameter.
-const FIELDS: [&str; 16] = [
+const FIELDS: [&str; 20] = [
     "backend",
     "url",
     "model",
@@ -29,16 +29,14 @@ const FIELDS: [&str; 16] = [
     "quirks",
     "prices",
     "command",
-];
-
-/// Settings that this build does not have. As request parameters they would do harm, or silently nothing.
-const NOT_YET: [&str; 5] = [
     "max_concurrency",
     "requests_per_minute",
     "tokens_per_minute",
     "fallback",
-    "api_version",
 ];
+
+/// Settings that this build does not have. As request parameters they would do harm, or silently nothing.
+const NOT_YET: [&str; 1] = ["api_version"];
 
 /// What a request says itself.
 const NOT_PARAMETERS: [&str; 4] = ["messages", "tools", "stream", "stream_options"];
@@ -62,6 +60,8 @@ pub(crate) struct EndpointFile {
     pub quirks: Quirks,
     pub prices: Option<Prices>,
     pub command: Vec<String>,
+    pub limits: Limits,
+    pub fallback: Vec<Fallback>,
     pub parameters: Map<String, Value>,
     pub warnings: Vec<String>,
 }
@@ -111,6 +111,21 @@ pub(crate) fn read(node: &Node) -> Result<EndpointFile, YamlError> {
             "store" => file.store = Some(value.boolean()?),
             "previous_response" => file.previous_response = Some(value.boolean()?),
             "prices" => file.prices = Some(prices(value)?),
+            "max_concurrency" => {
+                let number = value.text()?.parse::<u32>().ok().filter(|n| *n >= 1);
+                file.limits.max_concurrency =
+                    Some(number.ok_or_else(|| value.error("expected a whole number, 1 or more"))?);
+            }
+            "requests_per_minute" => file.limits.requests_per_minute = Some(rate(value)?),
+            "tokens_per_minute" => file.limits.tokens_per_minute = Some(rate(value)?),
+            "fallback" => {
+                for one in value.sequence()? {
+                    file.fallback.push(Fallback {
+                        name: word(one)?,
+                        line: one.line,
+                    });
+                }
+            }
             "quirks" => quirks(value, &mut file.quirks)?,
             "command" => {
                 file.command = value
@@ -202,6 +217,11 @@ fn timeouts(value: &Node, timeouts: &mut Timeouts) -> Result<(), YamlError> {
         }
     }
     Ok(())
+}
+
+fn rate(value: &Node) -> Result<f64, YamlError> {
+    let number = value.text()?.parse::<f64>().ok().filter(|n| n.is_finite() && *n > 0.0);
+    number.ok_or_else(|| value.error("expected a number above 0"))
 }
 
 fn prices(value: &Node) -> Result<Prices, YamlError> {

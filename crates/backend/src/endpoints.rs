@@ -270,6 +270,49 @@ impl Endpoints {
         self.decide(name, &backend, file, Some(path))
     }
 
+    /// An endpoint, and those to ask when it fails: its `fallback`, each followed by its own. An endpoint that is named
+    /// twice comes once.
+    ///
+    /// # Errors
+    /// Those of [`load`](Self::load) for each of them; names that there are not, and lists that lead back to themselves,
+    /// with file and line.
+    pub fn load_chain(&self, name: &str) -> Result<Vec<Profile>, EndpointError> {
+        let mut chain = Vec::new();
+        self.follow(self.load(name)?, &mut Vec::new(), &mut chain)?;
+        Ok(chain)
+    }
+
+    /// Adds an endpoint and what follows it. `way` is how it was come to.
+    fn follow(&self, profile: Profile, way: &mut Vec<String>, chain: &mut Vec<Profile>) -> Result<(), EndpointError> {
+        let (fallback, file) = (profile.fallback.clone(), profile.file.clone().unwrap_or_default());
+        way.push(profile.name.clone());
+        chain.push(profile);
+        for next in fallback {
+            let fail = |message: String| {
+                EndpointError::File(YamlError {
+                    file: file.clone(),
+                    line: next.line,
+                    key: "fallback".into(),
+                    message,
+                })
+            };
+            if way.contains(&next.name) {
+                let way = way.join(" -> ");
+                return Err(fail(format!("it leads back to itself: {way} -> {}", next.name)));
+            }
+            if chain.iter().any(|known| known.name == next.name) {
+                continue;
+            }
+            let profile = match self.load(&next.name) {
+                Err(unknown @ EndpointError::Unknown { .. }) => return Err(fail(unknown.to_string())),
+                other => other?,
+            };
+            self.follow(profile, way, chain)?;
+        }
+        way.pop();
+        Ok(())
+    }
+
     fn decide(
         &self,
         name: &str,
@@ -313,6 +356,8 @@ impl Endpoints {
         profile.quirks = file.quirks;
         profile.prices = file.prices;
         profile.command = file.command;
+        profile.limits = file.limits;
+        profile.fallback = file.fallback;
         profile.file_is_own = path
             .as_ref()
             .is_some_and(|p| self.own.iter().any(|own| p.parent() == Some(own)));
@@ -350,18 +395,18 @@ impl Endpoints {
             info.url = file.url.as_deref().map(show_url_text).unwrap_or_default();
             info.warnings = file.warnings;
         }
-        match self.load(name) {
-            Ok(profile) => {
-                info.backend = profile.backend;
-                info.model = profile.model;
-                info.url = if profile.url.is_empty() {
-                    String::new()
-                } else {
-                    show_url_text(&profile.url)
-                };
-                info.key_set = profile.key.is_some();
-            }
-            Err(error) => info.error = Some(error.to_string()),
+        if let Err(error) = self.load_chain(name) {
+            info.error = Some(error.to_string());
+        }
+        if let Ok(profile) = self.load(name) {
+            info.backend = profile.backend;
+            info.model = profile.model;
+            info.url = if profile.url.is_empty() {
+                String::new()
+            } else {
+                show_url_text(&profile.url)
+            };
+            info.key_set = profile.key.is_some();
         }
         info
     }

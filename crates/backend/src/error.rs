@@ -73,6 +73,15 @@ pub enum BackendError {
 }
 
 impl BackendError {
+    /// Whether the same request may work at another endpoint: this one can't be reached, is too slow or overloaded, has
+    /// no quota left, or broke off. A request that is wrong or too long, and settings that can't work, are none of this.
+    pub fn another_may_answer(&self) -> bool {
+        match self {
+            Self::Refused { status, .. } => matches!(status, 408 | 409 | 429 | 500..=599) || self.is_transient(),
+            _ => self.is_transient(),
+        }
+    }
+
     /// Whether the same request may work a little later.
     pub fn is_transient(&self) -> bool {
         match self {

@@ -18,7 +18,7 @@ use crate::frames::Frames;
 use crate::profile::Profile;
 use crate::reader::{Reader, error_of};
 use crate::redact::{Redactor, show_url};
-use crate::retry::{Backoff, retry_after};
+use crate::retry::{Backoff, reset_after, retry_after};
 use crate::sse::{Event, SseError};
 use crate::tool_names::ToolNames;
 
@@ -170,20 +170,36 @@ impl<'a, R: Reader> Exchange<'a, R> {
                 continue;
             }
             match self.wait_before_retry(error) {
-                Ok(wait) => {
+                Ok((wait, error)) => {
                     self.retries += 1;
                     self.ready.clear();
                     self.held.clear();
-                    tokio::time::sleep(wait).await;
-                    self.phase = Phase::Send;
+                    match self.wait(wait).await {
+                        Ok(()) => self.phase = Phase::Send,
+                        Err(no_time) => {
+                            tracing::warn!(endpoint = %self.profile.name, "no further try: {no_time}");
+                            self.failed = Some(error);
+                        }
+                    }
                 }
                 Err(error) => self.failed = Some(error),
             }
         }
     }
 
-    /// How long to wait before the next try, or the error when there is none.
-    fn wait_before_retry(&self, mut error: BackendError) -> Result<Duration, BackendError> {
+    /// Waits before another try; where the endpoint has limits, others may be asked meanwhile.
+    async fn wait(&self, wait: Duration) -> Result<(), BackendError> {
+        let Some(pass) = &self.cx.pass else {
+            tokio::time::sleep(wait).await;
+            return Ok(());
+        };
+        pass.leave();
+        tokio::time::sleep(wait).await;
+        pass.enter(&self.cx.cancel).await
+    }
+
+    /// How long to wait before the next try after an error, or the error when there is none.
+    fn wait_before_retry(&self, mut error: BackendError) -> Result<(Duration, BackendError), BackendError> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if self.given || !error.is_transient() || self.retries >= self.profile.retries || left.is_zero() {
             return Err(error);
@@ -196,7 +212,7 @@ impl<'a, R: Reader> Exchange<'a, R> {
         match wait {
             Some(wait) if wait < left => {
                 tracing::warn!(endpoint = %self.profile.name, retry = self.retries + 1, ?wait, "{error}; trying again");
-                Ok(wait)
+                Ok((wait, error))
             }
             _ => {
                 if let (BackendError::Refused { message, .. }, Some(asked)) = (&mut error, asked) {
@@ -254,7 +270,10 @@ impl<'a, R: Reader> Exchange<'a, R> {
     }
 
     async fn refused(&mut self, status: StatusCode, mut response: Response) -> BackendError {
-        let wait = retry_after(response.headers(), SystemTime::now());
+        let now = SystemTime::now();
+        let limited = status == StatusCode::TOO_MANY_REQUESTS;
+        let reset = || limited.then(|| reset_after(response.headers(), now)).flatten();
+        let wait = retry_after(response.headers(), now).or_else(reset);
         if status.is_redirection() {
             let to = response.headers().get(LOCATION).and_then(|v| v.to_str().ok());
             let to = to.and_then(|l| self.target.url.join(l).ok()).map(|u| show_url(&u));
@@ -451,18 +470,22 @@ impl<'a, R: Reader> Exchange<'a, R> {
             if let Delta::Call { name: Some(name), .. } = &mut delta {
                 *name = self.names.original(name).to_owned();
             }
-            if let Delta::Usage(usage) = &delta
-                && let Some(words) = self.reader.prompt_was_cut(usage)
-            {
-                tracing::warn!(endpoint = %self.profile.name, "{words}");
-            }
-            match delta {
-                Delta::Usage(_) | Delta::ResponseId(_) | Delta::Model(_) if !self.given && self.ready.is_empty() => {
-                    self.held.push(delta);
-                }
-                delta => {
-                    self.ready.extend(self.held.drain(..));
-                    self.ready.push_back(delta);
+            let cut = match &delta {
+                Delta::Usage(usage) => self.reader.prompt_was_cut(usage),
+                _ => None,
+            };
+            let warning = cut.map(|words| Delta::Warning(format!("endpoint {}: {words}", self.profile.name)));
+            for delta in [Some(delta), warning].into_iter().flatten() {
+                match delta {
+                    Delta::Usage(_) | Delta::ResponseId(_) | Delta::Model(_) | Delta::Warning(_)
+                        if !self.given && self.ready.is_empty() =>
+                    {
+                        self.held.push(delta);
+                    }
+                    delta => {
+                        self.ready.extend(self.held.drain(..));
+                        self.ready.push_back(delta);
+                    }
                 }
             }
         }

@@ -38,6 +38,10 @@ pub struct Profile {
     pub quirks: Quirks,
     /// What tokens cost.
     pub prices: Option<Prices>,
+    /// How many requests it gets.
+    pub limits: Limits,
+    /// The endpoints to ask when this one fails.
+    pub fallback: Vec<Fallback>,
     /// Request parameters of the endpoint file.
     pub parameters: Map<String, Value>,
     /// The file it was read from.
@@ -46,6 +50,26 @@ pub struct Profile {
     pub file_is_own: bool,
     /// Program and arguments, for the backend that starts one.
     pub command: Vec<String>,
+}
+
+/// How many requests an endpoint gets; none is as many as there are.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Limits {
+    /// At the same time.
+    pub max_concurrency: Option<u32>,
+    /// In a minute.
+    pub requests_per_minute: Option<f64>,
+    /// Tokens in a minute, of prompts and answers together.
+    pub tokens_per_minute: Option<f64>,
+}
+
+/// An endpoint to ask when another one fails.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fallback {
+    /// Its name.
+    pub name: String,
+    /// The line that names it.
+    pub line: usize,
 }
 
 /// One of the protocols of OpenAI.
@@ -139,6 +163,8 @@ impl std::fmt::Debug for Profile {
             .field("store", &self.store)
             .field("previous_response", &self.previous_response)
             .field("quirks", &self.quirks)
+            .field("limits", &self.limits)
+            .field("fallback", &self.fallback)
             .field("parameters", &self.parameters)
             .field("file", &self.file)
             .field("file_is_own", &self.file_is_own)
@@ -148,6 +174,11 @@ impl std::fmt::Debug for Profile {
 }
 
 impl Profile {
+    /// Whether the provider counts cached tokens beside those of the prompt.
+    pub fn excludes_cached(&self) -> bool {
+        ["anthropic", "bedrock"].contains(&self.backend.as_str())
+    }
+
     /// An endpoint with default settings.
     pub fn new(name: impl Into<String>, backend: impl Into<String>, model: impl Into<String>) -> Self {
         Self {
@@ -165,6 +196,8 @@ impl Profile {
             previous_response: false,
             quirks: Quirks::default(),
             prices: None,
+            limits: Limits::default(),
+            fallback: Vec::new(),
             parameters: Map::new(),
             file: None,
             file_is_own: false,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use decanus_agent::{Agent, Format, Outcome, Request};
 use decanus_backend::cache::{self, CachedConversation, KeyParts};
-use decanus_backend::{DryRun, Profile};
+use decanus_backend::{Conversation, DryRun, FallbackConversation, Profile};
 use decanus_base::ErrorKind;
 use decanus_base::settings::Source;
 use decanus_chat::file::PATIENCE;
@@ -130,7 +130,7 @@ impl Session {
             let sent = self.agent.dry_run(&request, run.limits().context_tokens).ok();
             let written = snapshot::write(
                 &self.failures,
-                &self.profile,
+                self.agent.endpoint().unwrap_or(&self.profile),
                 error,
                 sent.as_ref(),
                 &outcome.answer,
@@ -236,14 +236,15 @@ impl Decanus {
         }
         warnings.append(&mut options.warnings);
         let (name, _) = self.endpoint_name(ask.endpoint.clone().or(options.endpoint.clone()))?;
-        let mut profile = self.endpoints.load(&name)?;
-        if let Some(model) = ask.model.clone().or(options.model.clone()) {
-            profile.model = model;
+        let mut profiles = self.endpoints.load_chain(&name)?;
+        if let Some((model, first)) = ask.model.clone().or(options.model.clone()).zip(profiles.first_mut()) {
+            first.model = model;
         }
-        for key in &options.removed {
-            profile.parameters.shift_remove(key);
+        for profile in &mut profiles {
+            for key in &options.removed {
+                profile.parameters.shift_remove(key);
+            }
         }
-        let profile = Arc::new(profile);
         let mut offers = Vec::new();
         for (place, found) in self.declared_tools(&plan).await {
             offers.extend(found.map_err(|(_, e)| at(&place, e))?);
@@ -264,15 +265,7 @@ impl Decanus {
         }
         let mut limits = Limits::from_settings(&self.settings.limits);
         options.apply_limits(&mut limits)?;
-        let backend = self
-            .backends
-            .get(&profile.backend)
-            .map_err(|e| match profile.backend.as_str() {
-                "local" => Error::new(ErrorKind::Config, "this build has no local models")
-                    .hint("build with `cargo build --release --features decanus-cli/local`, as ./demo does"),
-                _ => Error::of(&e),
-            })?;
-        let mut conversation = backend.open(profile.clone())?;
+        let (profile, mut conversation) = self.open_all(profiles)?;
         if !ask.no_cache && options.persist.unwrap_or(true) {
             conversation = Box::new(CachedConversation::new(
                 conversation,
@@ -295,7 +288,7 @@ impl Decanus {
             parameters: options.parameters,
             tool_choice: options.tool_choice,
             prices: profile.prices,
-            excludes_cached: ["anthropic", "bedrock"].contains(&profile.backend.as_str()),
+            excludes_cached: profile.excludes_cached(),
             format,
             window: self
                 .window(&plan, options.prompt_strategies.as_deref())
@@ -325,6 +318,32 @@ impl Decanus {
             structured,
             warnings,
         })
+    }
+
+    /// Opens an endpoint and those to ask when it fails, each behind its limits.
+    fn open_all(&self, profiles: Vec<Profile>) -> Result<(Arc<Profile>, Box<dyn Conversation>), Error> {
+        let mut opened = Vec::new();
+        for profile in profiles {
+            let profile = Arc::new(profile);
+            let backend = self
+                .backends
+                .get(&profile.backend)
+                .map_err(|e| match profile.backend.as_str() {
+                    "local" => Error::new(ErrorKind::Config, "this build has no local models")
+                        .hint("build with `cargo build --release --features decanus-cli/local`, as ./demo does"),
+                    _ => Error::of(&e),
+                })?;
+            let conversation = backend.open(profile.clone())?;
+            opened.push((profile.clone(), self.governor.limit(conversation, &profile)));
+        }
+        match opened.as_slice() {
+            [] => Err(Error::usage("there is no endpoint to ask")),
+            [_] => Ok(opened.remove(0)),
+            [(first, _), ..] => {
+                let first = first.clone();
+                Ok((first, Box::new(FallbackConversation::new(opened)?)))
+            }
+        }
     }
 
     /// The tools that a chat declares, each declaration by itself.

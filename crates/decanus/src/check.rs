@@ -77,7 +77,7 @@ impl Decanus {
             report(&place, Severity::Warning, warning);
         }
         if let Some(setting) = plan.options.get("endpoint")
-            && let Err(error) = self.endpoints.load(&setting.text)
+            && let Err(error) = self.endpoints.load_chain(&setting.text)
         {
             report(&setting.place, Severity::Warning, error.to_string());
         }

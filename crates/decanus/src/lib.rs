@@ -41,7 +41,7 @@ pub use error::Error;
 pub use options::Options;
 
 use backend::cache::AnswerCache;
-use backend::{Backend, BackendRegistry, Endpoints};
+use backend::{Backend, BackendRegistry, Endpoints, Governor};
 use base::settings::Allowance;
 use base::{Project, Settings};
 use chat::Lookup;
@@ -68,6 +68,8 @@ pub struct Decanus {
     pub answers: AnswerCache,
     /// The jobs of the project.
     pub jobs: JobStore,
+    /// The limits of the endpoints, for all questions of this process.
+    governor: Governor,
     sources: Vec<Arc<dyn ToolSource>>,
     local_is_ready: bool,
 }
@@ -89,6 +91,7 @@ impl Decanus {
             answers: AnswerCache::new(project.data().join("cache/answers")),
             backends: BackendRegistry::with_http(),
             sources: vec![Arc::new(builtin::Builtins), Arc::new(from_workflows)],
+            governor: Governor::new(),
             strategies: Strategies::default(),
             local_is_ready: false,
             project,

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod ends;
+mod fallback;
 mod limits;
 mod resume;
 mod rounds;

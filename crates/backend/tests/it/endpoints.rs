@@ -97,8 +97,28 @@ fn faults_name_file_line_and_key() {
             "e.yaml:2: retries: expected a number from 0 to 100",
         ),
         (
-            "backend: openai\nfallback: other\n",
-            "e.yaml:2: fallback: `fallback` is not available in this build",
+            "backend: openai\napi_version: 2\n",
+            "e.yaml:2: api_version: `api_version` is not available in this build",
+        ),
+        (
+            "backend: openai\nmax_concurrency: 0\n",
+            "e.yaml:2: max_concurrency: expected a whole number, 1 or more",
+        ),
+        (
+            "backend: openai\nmax_concurrency: 1.5\n",
+            "e.yaml:2: max_concurrency: expected a whole number, 1 or more",
+        ),
+        (
+            "backend: openai\nrequests_per_minute: 0\n",
+            "e.yaml:2: requests_per_minute: expected a number above 0",
+        ),
+        (
+            "backend: openai\ntokens_per_minute: lots\n",
+            "e.yaml:2: tokens_per_minute: expected a number above 0",
+        ),
+        (
+            "backend: openai\nfallback:\n  - other\n  - {name: x}\n",
+            "e.yaml:4: fallback.[1]: expected a text",
         ),
         (
             "backend: openai\nprices: {input: -1}\n",

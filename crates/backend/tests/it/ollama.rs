@@ -1,10 +1,10 @@
 //! Ollama's own API: what is sent, and what servers and imitations answer.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use decanus_backend::ollama::Ollama;
-use decanus_backend::{Backend, BackendError, Conversation, FinishReason, Profile, Response};
+use decanus_backend::{Backend, BackendError, Conversation, Delta, FinishReason, Profile, Response};
 use decanus_base::Secret;
 use decanus_chat::{Message, Role};
 use decanus_testkit::fixtures::{Exchange, case, case_json};
@@ -413,54 +413,17 @@ async fn after_a_line_that_is_done_nothing_is_waited_for() {
     assert!(begin.elapsed() < Duration::from_secs(2));
 }
 
-/// Keeps what is warned of.
-#[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
-
-impl tracing::Subscriber for Warnings {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() == tracing::Level::WARN
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        struct Text(String);
-        impl tracing::field::Visit for Text {
-            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-                self.0.push_str(&format!("{}={value:?} ", field.name()));
-            }
-        }
-        let mut text = Text(String::new());
-        event.record(&mut text);
-        self.0.lock().unwrap().push(text.0);
-    }
-
-    fn enter(&self, _: &tracing::span::Id) {}
-
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
 #[tokio::test]
 async fn c40_a_prompt_that_was_cut_is_warned_of() {
-    let warnings = Warnings::default();
-    let _guard = tracing::subscriber::set_default(warnings.clone());
     let answer = case_json("C40.response.json");
     let sent = answer["_sent_tokens_estimate"].as_u64().unwrap() as usize;
     for (text, expected) in [("word ".repeat(sent), 1), ("word".to_owned(), 0)] {
-        warnings.0.lock().unwrap().clear();
         let server = ScriptedServer::start([Reply::json(200, &answer)]);
         let question = Question::new([Message::user(&text)]);
-        let (_, error) = go_on(&mut *open(profile(&server.url())), &question, &cx(false)).await;
+        let (deltas, error) = go_on(&mut *open(profile(&server.url())), &question, &cx(false)).await;
         assert!(error.is_none());
-        let seen = warnings.0.lock().unwrap().clone();
-        let seen: Vec<&String> = seen.iter().filter(|w| w.contains("num_ctx")).collect();
+        let is_warning = |d: &&Delta| matches!(d, Delta::Warning(w) if w.contains("num_ctx"));
+        let seen: Vec<&Delta> = deltas.iter().filter(is_warning).collect();
         assert_eq!(seen.len(), expected, "{seen:?}");
     }
 }

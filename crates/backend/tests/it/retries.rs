@@ -108,6 +108,42 @@ async fn c47_retry_after() {
 }
 
 #[tokio::test]
+async fn reset_headers_are_obeyed_where_retry_after_is_absent() {
+    let limited = |pairs: &[(&str, &str)]| {
+        let reply = |status| Reply::error(status, "rate_limit_error", "slow down");
+        let with = |reply: Reply| {
+            pairs
+                .iter()
+                .fold(reply, |reply, (name, value)| reply.header(name, value))
+        };
+        (with(reply(429)), with(reply(503)))
+    };
+    let requests = ("x-ratelimit-reset-requests", "300ms");
+    let used_up = ("x-ratelimit-remaining-requests", "0");
+    let late = ("x-ratelimit-reset-tokens", "6m0s");
+    let some_left = ("x-ratelimit-remaining-tokens", "100");
+    let (reply, _) = limited(&[requests, used_up, late, some_left]);
+    let server = ScriptedServer::start([reply, Reply::chat_text("done")]);
+    let begin = Instant::now();
+    ask(&server, true).await.unwrap();
+    assert!(begin.elapsed() >= Duration::from_millis(300));
+    server.verify();
+    // Too long: at once.
+    let (reply, other) = limited(&[requests, late]);
+    let server = ScriptedServer::start([reply]);
+    let error = ask(&server, true).await.unwrap_err();
+    assert!(error.to_string().contains("it asks to wait 6m00s"), "{error}");
+    server.verify();
+    // They stand beside other errors, too, and mean nothing there; `Retry-After` goes before them.
+    let (reply, _) = limited(&[("retry-after", "0"), late]);
+    for reply in [other, reply] {
+        let server = ScriptedServer::start([reply, Reply::chat_text("done")]);
+        ask(&server, true).await.unwrap();
+        server.verify();
+    }
+}
+
+#[tokio::test]
 async fn an_incomplete_stream_is_tried_again_only_if_nothing_was_given_out() {
     let text = chat_events(&[json!({"content": "Hello"})], "stop");
     let before = text.find("Hello").unwrap() - 80;

@@ -65,6 +65,7 @@ pub fn cx(stream: bool) -> CallCx {
         timeout: Duration::from_secs(30),
         stream,
         explain: false,
+        pass: None,
     }
 }
 

@@ -9,6 +9,7 @@ mod chats;
 mod check;
 mod endpoints;
 mod failures;
+mod fallback;
 mod jobs;
 mod models;
 mod prov;

@@ -61,6 +61,7 @@ pub fn cx() -> CallCx {
         timeout: Duration::from_secs(300),
         stream: true,
         explain: true,
+        pass: None,
     }
 }
 
