@@ -313,6 +313,7 @@ impl Endpoints {
         profile.quirks = file.quirks;
         profile.prices = file.prices;
         profile.command = file.command;
+        profile.relay = file.relay;
         profile.file_is_own = path
             .as_ref()
             .is_some_and(|p| self.own.iter().any(|own| p.parent() == Some(own)));
@@ -360,6 +361,9 @@ impl Endpoints {
                     show_url_text(&profile.url)
                 };
                 info.key_set = profile.key.is_some();
+                if let Some(relay) = &profile.relay {
+                    info.url = relay.target();
+                }
             }
             Err(error) => info.error = Some(error.to_string()),
         }
