@@ -280,7 +280,7 @@ pub enum Relay {
     Serve {
         /// The folder; ~/.scout/var/ask without it
         #[arg(value_name = "DIR")]
-        dir: Option<PathBuf>,
+        folder: Option<PathBuf>,
         /// The endpoint to ask when a request names none
         #[arg(short, long)]
         endpoint: Option<String>,

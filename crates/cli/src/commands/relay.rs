@@ -8,13 +8,13 @@ use crate::args::Relay;
 use crate::{Context, Ended};
 
 pub async fn run(command: Relay, cx: &Context) -> Ended {
-    let Relay::Serve { dir, endpoint, once } = command;
+    let Relay::Serve { folder, endpoint, once } = command;
     let decanus = cx.open()?;
     if let Some(name) = &endpoint {
         // A wrong name is told now, not to the first one who asks.
         decanus.endpoints.load(name)?;
     }
-    let server = RelayServer::new(&decanus, dir.as_deref(), endpoint)?;
+    let server = RelayServer::new(&decanus, folder.as_deref(), endpoint)?;
     let out = cx.out;
     out.note(&format!("requests are taken from {}", server.dir().display()));
     let tell = move |event: &RelayEvent| match event {

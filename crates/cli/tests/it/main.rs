@@ -12,6 +12,7 @@ mod failures;
 mod jobs;
 mod models;
 mod prov;
+mod relay;
 mod secrets;
 mod setup;
 mod signals;
