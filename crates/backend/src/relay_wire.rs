@@ -2,7 +2,8 @@
 //!
 //! A request is one JSON object: parameters, `model`, `endpoint`, `tools`, `tool_choice`, `messages` (the conversation in
 //! the roles of a chat file) and `question` (the last thing that the person said). An original server knows `question`
-//! and the parameters only, and replies with a JSON text. Ours replies to `messages` with messages.
+//! and the parameters only, and replies with a JSON text. Ours replies to `messages` with messages. It also reads the
+//! originals' second form, `[messages, options]`, whose reply is the raw response of a provider.
 
 use decanus_base::text::brief;
 use decanus_chat::{Arguments, FunctionCall, Message, ProviderParts, Role, ToolDefinition, Usage};
@@ -186,9 +187,36 @@ pub struct RelayRequest {
     pub endpoint: Option<String>,
     /// The model to ask for.
     pub model: Option<String>,
-    /// Whether it is the original's form, which is answered by a JSON text.
-    pub plain: bool,
+    /// The backend that the near side thinks of, where it says so.
+    pub backend: Option<String>,
+    /// How it is written, and so how it is answered.
+    pub form: Form,
 }
+
+/// How a request is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Form {
+    /// As this program writes it: the reply holds messages.
+    #[default]
+    Own,
+    /// The originals' question: the reply is a JSON text.
+    Question,
+    /// The originals' `[messages, options]`: the reply is a response of Chat Completions.
+    Query,
+}
+
+impl Form {
+    /// The folder that the near side looks into for its reply.
+    pub fn folder(self) -> &'static str {
+        match self {
+            Self::Own | Self::Question => "reply",
+            Self::Query => "response",
+        }
+    }
+}
+
+/// Backends of the originals that read a response of Chat Completions.
+const READ_CHAT_COMPLETIONS: [&str; 3] = ["openai", "openwebui", "vllm"];
 
 /// Why a request is none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -209,8 +237,20 @@ impl RelayRequest {
     pub fn read(bytes: &[u8]) -> Result<Self, RelayRequestError> {
         let bad = |what: String| RelayRequestError::Malformed(what);
         let value: Value = serde_json::from_slice(bytes).map_err(|e| bad(format!("it is not JSON: {e}")))?;
-        let Value::Object(mut map) = value else {
-            return Err(bad("it is not a JSON object".into()));
+        let (mut map, form) = match value {
+            Value::Object(map) => (map, Form::Own),
+            Value::Array(pair) => match <[Value; 2]>::try_from(pair) {
+                Ok([messages @ Value::Array(_), Value::Object(mut options)]) => {
+                    options.insert("messages".into(), messages);
+                    (options, Form::Query)
+                }
+                _ => return Err(bad("it is neither a JSON object nor `[messages, options]`".into())),
+            },
+            _ => return Err(bad("it is not a JSON object".into())),
+        };
+        let backend = match form {
+            Form::Query => tag(&mut map).map_err(bad)?,
+            _ => None,
         };
         if let Some(name) = map.keys().find(|name| is_credential(name)) {
             return Err(RelayRequestError::Credential(name.clone()));
@@ -232,7 +272,10 @@ impl RelayRequest {
             Some(Value::Array(items)) => items.iter().map(tool).collect::<Result<Vec<_>, _>>().map_err(bad)?,
             Some(_) => return Err(bad("`tools` is not a list".into())),
         };
-        let plain = messages.is_none() && tools.is_empty();
+        let form = match form {
+            Form::Own if messages.is_none() && tools.is_empty() => Form::Question,
+            form => form,
+        };
         let messages = match (messages, question) {
             (Some(messages), _) if !messages.is_empty() => messages,
             (_, Some(question)) => vec![Message::user(question)],
@@ -246,8 +289,29 @@ impl RelayRequest {
             tool_choice,
             endpoint,
             model,
-            plain,
+            backend,
+            form,
         })
+    }
+}
+
+/// Takes the message that names the backend from the front of a query.
+fn tag(options: &mut Map<String, Value>) -> Result<Option<String>, String> {
+    let Some(messages) = options.get_mut("messages").and_then(Value::as_array_mut) else {
+        return Ok(None);
+    };
+    if messages.first().is_none_or(|m| m["role"] != "backend") {
+        return Ok(None);
+    }
+    let first = messages.remove(0);
+    let name = first["content"].as_str().unwrap_or_default();
+    match READ_CHAT_COMPLETIONS.contains(&name) {
+        true => Ok(Some(name.to_owned())),
+        false => Err(format!(
+            "it is meant for the backend `{}`; the responses given here are those of {}",
+            brief(name, 40),
+            READ_CHAT_COMPLETIONS.join(", ")
+        )),
     }
 }
 
@@ -282,10 +346,12 @@ fn tool(value: &Value) -> Result<ToolDefinition, String> {
     })
 }
 
-/// The reply to a request: a JSON text to a plain one, else messages and token counts.
-pub fn reply(response: &Response, backend: &str, plain: bool) -> Value {
-    if plain {
-        return response.text.clone().into();
+/// The reply to a request, in the form that the request asks for.
+pub fn reply(response: &Response, backend: &str, form: Form) -> Value {
+    match form {
+        Form::Own => {}
+        Form::Question => return response.text.clone().into(),
+        Form::Query => return chat_completion(response),
     }
     let mut messages = Vec::new();
     if !response.parts.is_empty() {
@@ -309,14 +375,7 @@ pub fn reply(response: &Response, backend: &str, plain: bool) -> Value {
         .filter_map(|(name, count)| Some(((*name).to_owned(), (*count)?.into())))
         .collect();
     map.insert("usage".into(), usage.into());
-    let finish = match &response.finish {
-        Some(FinishReason::ToolCalls) => "tool_calls",
-        Some(FinishReason::Length) => "length",
-        Some(FinishReason::ContentFilter) => "content_filter",
-        Some(FinishReason::Other(word)) => word,
-        Some(FinishReason::Stop) | None => "stop",
-    };
-    map.insert("finish".into(), finish.into());
+    map.insert("finish".into(), finish_word(response).into());
     if let Some(model) = &response.model {
         map.insert("model".into(), model.clone().into());
     }
@@ -324,6 +383,35 @@ pub fn reply(response: &Response, backend: &str, plain: bool) -> Value {
         map.insert("reasoning".into(), response.reasoning.clone().into());
     }
     Value::Object(map)
+}
+
+fn finish_word(response: &Response) -> &str {
+    match &response.finish {
+        Some(FinishReason::ToolCalls) => "tool_calls",
+        Some(FinishReason::Length) => "length",
+        Some(FinishReason::ContentFilter) => "content_filter",
+        Some(FinishReason::Other(word)) => word,
+        Some(FinishReason::Stop) | None => "stop",
+    }
+}
+
+/// An answer as a provider of Chat Completions would have sent it, whoever gave it.
+fn chat_completion(response: &Response) -> Value {
+    let call = |call: &FunctionCall| {
+        json!({"id": call.id, "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments.to_text()}})
+    };
+    let mut message = json!({"role": "assistant", "content": response.text});
+    if !response.calls.is_empty() {
+        message["tool_calls"] = response.calls.iter().map(call).collect();
+    }
+    let usage = &response.usage;
+    json!({
+        "object": "chat.completion",
+        "model": response.model,
+        "choices": [{"index": 0, "message": message, "finish_reason": finish_word(response)}],
+        "usage": {"prompt_tokens": usage.pt, "completion_tokens": usage.ct, "total_tokens": usage.tt},
+    })
 }
 
 /// The reply that says why there is no answer.
@@ -503,7 +591,7 @@ mod tests {
             (read.endpoint.as_deref(), read.model.as_deref()),
             (Some("lab"), Some("m4"))
         );
-        assert!(!read.plain);
+        assert_eq!(read.form, Form::Own);
     }
 
     #[test]
@@ -534,15 +622,48 @@ mod tests {
         assert_eq!(value, json!({"model": "m4", "temperature": 0, "question": "Say hi"}));
         assert!(near(&relay, &[Message::system("x"), Message::user("y")], &[]).is_err());
         let read = RelayRequest::read(br#"{"model":"m4","persist":true,"question":"Say hi"}"#).unwrap();
-        assert!(read.plain && read.parameters.is_empty());
+        assert!(read.form == Form::Question && read.parameters.is_empty());
         assert_eq!(read.messages, [Message::user("Say hi")]);
         let response = Response {
             text: "Hi".into(),
             ..Response::default()
         };
-        assert_eq!(reply(&response, "openai", true), "Hi");
+        assert_eq!(reply(&response, "openai", Form::Question), "Hi");
         let deltas = read_reply(b"\"Hi\"").unwrap();
         assert_eq!(deltas, [Delta::Text("Hi".into()), Delta::Finish(FinishReason::Stop)]);
+    }
+
+    /// Example B of the originals' protocol.
+    #[test]
+    fn the_second_original_form() {
+        let text = br#"[[{"role":"backend","content":"openai"},{"role":"user","content":"Say hi"}],{"model":"m4"}]"#;
+        let read = RelayRequest::read(text).unwrap();
+        assert_eq!((read.form, read.backend.as_deref()), (Form::Query, Some("openai")));
+        assert_eq!(
+            (read.messages, read.model.as_deref()),
+            (vec![Message::user("Say hi")], Some("m4"))
+        );
+        let response = Response {
+            calls: vec![call()],
+            finish: Some(FinishReason::ToolCalls),
+            ..Response::default()
+        };
+        let value = reply(&response, "openai", Form::Query);
+        let function = &value["choices"][0]["message"]["tool_calls"][0]["function"];
+        assert_eq!(*function, json!({"name": "f", "arguments": "{\"x\":1}"}));
+        assert_eq!(value["choices"][0]["finish_reason"], "tool_calls");
+        for (text, words) in [
+            (
+                r#"[[{"role":"backend","content":"gemini"}],{}]"#,
+                "the backend `gemini`",
+            ),
+            (r#"[[],{"key":"k"}]"#, "`key` is refused"),
+            (r#"[[],{}]"#, "neither a `question`"),
+            ("[1]", "`[messages, options]`"),
+        ] {
+            let error = RelayRequest::read(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
     }
 
     #[test]
@@ -562,7 +683,7 @@ mod tests {
             finish: Some(FinishReason::ToolCalls),
             ..Response::default()
         };
-        let deltas = read_reply(reply(&response, "anthropic", false).to_string().as_bytes()).unwrap();
+        let deltas = read_reply(reply(&response, "anthropic", Form::Own).to_string().as_bytes()).unwrap();
         let mut collector = crate::Collector::new();
         deltas.iter().for_each(|d| collector.push(d));
         let back = collector.finish();
@@ -611,7 +732,7 @@ mod tests {
     fn bad_requests_say_what_is_wrong() {
         for (text, words) in [
             ("{\"question\": \"a", "not JSON"),
-            ("[1]", "not a JSON object"),
+            ("1", "not a JSON object"),
             ("{}", "neither a `question` nor `messages`"),
             ("{\"question\": 1}", "`question` is not a text"),
             (

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use decanus_backend::relay_wire::{MAX_FILE, RelayRequest, RelayRequestError, error_reply, reply, status_of};
+use decanus_backend::relay_wire::{Form, MAX_FILE, RelayRequest, RelayRequestError, error_reply, reply, status_of};
 use decanus_backend::{BackendError, CallCx, Collector, Response, View};
 use decanus_base::files::named;
 use decanus_base::{ErrorKind, Project};
@@ -107,7 +107,7 @@ impl<'a> RelayServer<'a> {
             Some(dir) => decanus.project.user_path(dir),
             None => default_dir(&decanus.project)?,
         };
-        for folder in ["reply", "failed"].map(|name| dir.join(name)) {
+        for folder in [dir.clone(), dir.join("reply"), dir.join("failed")] {
             // What is asked and answered here is its owner's alone.
             make_private(&folder).map_err(|e| Error::new(ErrorKind::Config, named(e, &folder).to_string()))?;
         }
@@ -209,7 +209,7 @@ impl<'a> RelayServer<'a> {
                 let moved = self.set_aside(file, &id, &reason, keep);
                 moved.map_err(|e| RelayEvent::Trouble(e.to_string()))?;
                 // Whoever waits for a reply is told.
-                let told = self.write_reply(&id, &error_reply("usage", &reason, 400));
+                let told = self.write_reply(&id, Form::Own, &error_reply("usage", &reason, 400));
                 told.map_err(|e| RelayEvent::Trouble(e.to_string()))?;
                 Err(RelayEvent::Bad { id, reason })
             }
@@ -237,8 +237,8 @@ impl<'a> RelayServer<'a> {
         .map_err(|e| named(e, file))
     }
 
-    fn write_reply(&self, id: &str, reply: &Value) -> io::Result<()> {
-        let dir = self.dir.join("reply");
+    fn write_reply(&self, id: &str, form: Form, reply: &Value) -> io::Result<()> {
+        let dir = self.dir.join(form.folder());
         make_private(&dir)?;
         write_private(&dir, &format!("{id}.json"), reply.to_string().as_bytes())
     }
@@ -250,7 +250,7 @@ impl<'a> RelayServer<'a> {
         let (reply, event) = match asked {
             Ok((response, backend, endpoint)) => {
                 let time = start.elapsed();
-                let reply = reply(&response, &backend, request.plain);
+                let reply = reply(&response, &backend, request.form);
                 let id = id.clone();
                 (reply, RelayEvent::Answered { id, endpoint, time })
             }
@@ -264,7 +264,7 @@ impl<'a> RelayServer<'a> {
                 (reply, RelayEvent::Failed { id, reason: message })
             }
         };
-        let written = self.write_reply(&id, &reply);
+        let written = self.write_reply(&id, request.form, &reply);
         if let Err(error) = written.and_then(|()| fs::remove_file(&taken).map_err(|e| named(e, &taken))) {
             return RelayEvent::Trouble(error.to_string());
         }
@@ -283,6 +283,7 @@ impl<'a> RelayServer<'a> {
             (Error::of(&error), status)
         };
         let wanted = request.endpoint.clone().or_else(|| self.endpoint.clone());
+        let wanted = wanted.or_else(|| request.backend.clone());
         let (name, _) = self.decanus.endpoint_name(wanted).map_err(config)?;
         let mut profile = self.decanus.endpoints.load(&name).map_err(|e| config(Error::of(&e)))?;
         if let Some(model) = &request.model {

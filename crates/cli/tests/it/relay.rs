@@ -340,6 +340,10 @@ fn bad_files_are_set_aside_and_the_rest_is_answered() {
     far.write("requests/b.json", "{\"question\": \"x\", \"key\": \"sk-SENTINEL\"}");
     far.write("requests/c.json", "{\"question\": \"cut");
     far.write("requests/d.json", "{\"model\":\"m4\",\"question\":\"Say hi\"}");
+    far.write(
+        "requests/h.json",
+        "[[{\"role\":\"backend\",\"content\":\"openai\"},{\"role\":\"user\",\"content\":\"Say hi\"}],{\"model\":\"m4\"}]",
+    );
     far.write("requests/.e.tmp", "{\"question\":\"not yet\"}");
     far.write("requests/.f.json", "{\"question\":\"not yet\"}");
     far.write(
@@ -353,12 +357,12 @@ fn bad_files_are_set_aside_and_the_rest_is_answered() {
         .unwrap();
     cut.set_modified(old).unwrap();
     let outcome = serve_once(&far, &server);
-    assert_eq!(outcome.json(), json!({"answered": 1, "failed": 4}), "{outcome}");
+    assert_eq!(outcome.json(), json!({"answered": 2, "failed": 4}), "{outcome}");
     // The original's form is answered in the original's form.
     assert_eq!(far.read("requests/reply/d.json"), "\"Hi\"");
     assert_eq!(server.requests()[0].json()["model"], "m4");
     for (id, words) in [
-        ("a", "not a JSON object"),
+        ("a", "neither a JSON object"),
         ("b", "`key` is refused"),
         ("c", "not JSON"),
         ("g", "role `cmd`"),
@@ -373,7 +377,10 @@ fn bad_files_are_set_aside_and_the_rest_is_answered() {
     assert!(!far.path("requests/b.json").exists() && !far.path("requests/failed/b.json").exists());
     assert!(!outcome.stderr.contains("SENTINEL"));
     assert!(far.path("requests/.e.tmp").exists() && far.path("requests/.f.json").exists());
-    assert_eq!(server.requests().len(), 1);
+    assert_eq!(server.requests().len(), 2);
+    // The original's second form gets what a provider says.
+    let raw: Value = serde_json::from_str(&far.read("requests/response/h.json")).unwrap();
+    assert_eq!(raw["choices"][0]["message"]["content"], "Hi");
     let mode = |path: &str| std::fs::metadata(far.path(path)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("requests/reply"), mode("requests/reply/d.json")), (0o700, 0o600));
 }
