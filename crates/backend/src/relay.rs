@@ -243,3 +243,76 @@ impl Drop for Exchange<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::path::Path;
+    use std::process::{Command, Stdio};
+
+    fn sh(script: &str, input: &[u8]) -> Option<i32> {
+        let mut child = Command::new("sh")
+            .args(["-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(input).unwrap();
+        child.wait().unwrap().code()
+    }
+
+    /// The scripts of an exchange, without the way between.
+    fn with_scripts(check: impl FnOnce(&Exchange<'_>, &Path)) {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("ask");
+        let relay = Relay {
+            dir: folder.display().to_string(),
+            ..Relay::to("host")
+        };
+        let conversation = RelayConversation {
+            profile: Arc::new(Profile::new("r", NAME, "m")),
+            relay,
+        };
+        let cx = CallCx {
+            cancel: tokio_util::sync::CancellationToken::new(),
+            timeout: Duration::from_secs(1),
+            stream: false,
+            explain: false,
+        };
+        check(&Exchange::new(&conversation, &cx), &folder);
+    }
+
+    #[test]
+    fn what_arrives_in_part_never_gets_its_name() {
+        with_scripts(|exchange, folder| {
+            assert_eq!(sh(&exchange.upload(10), b"12345"), Some(1));
+            let names: Vec<_> = std::fs::read_dir(folder)
+                .unwrap()
+                .flatten()
+                .map(|e| e.file_name())
+                .collect();
+            assert_eq!(names, ["reply"]);
+            assert_eq!(sh(&exchange.upload(5), b"12345"), Some(0));
+            assert_eq!(
+                std::fs::read(folder.join(format!("{}.json", exchange.id))).unwrap(),
+                b"12345"
+            );
+        });
+    }
+
+    #[test]
+    fn the_states_of_a_request_are_told_apart() {
+        with_scripts(|exchange, folder| {
+            sh(&exchange.upload(1), b"1");
+            assert_eq!(sh(&exchange.look(), b""), Some(UNTAKEN));
+            let file = folder.join(format!("{}.json", exchange.id));
+            std::fs::rename(&file, folder.join("x.taken")).unwrap();
+            assert_eq!(sh(&exchange.look(), b""), Some(TAKEN));
+            std::fs::write(folder.join(format!("reply/{}.json", exchange.id)), "1").unwrap();
+            assert_eq!(sh(&exchange.look(), b""), Some(0));
+            assert_eq!(sh(&exchange.withdrawal(), b""), Some(0));
+            assert_eq!(std::fs::read_dir(folder.join("reply")).unwrap().count(), 0);
+        });
+    }
+}

@@ -239,6 +239,23 @@ fn tools_run_on_the_near_side() {
     server.verify();
 }
 
+/// `plain: true` speaks as the originals do.
+#[test]
+fn the_original_form_over_the_whole_way() {
+    let Some(sshd) = Sshd::start() else { return };
+    let pair = Pair::new(&sshd, "plain: true\nmodel: m4\n");
+    let server = ScriptedServer::start([Reply::chat_stream(&["Hi"])]);
+    let _serving = pair.serve(&server);
+    assert_eq!(pair.ask(&["Say hi"]).exits(0).stdout, "Hi\n");
+    assert_eq!(server.requests()[0].json()["model"], "m4");
+    let outcome = pair.ask(&["-t", "calculator", "x"]).exits(2);
+    assert!(
+        outcome.stderr.contains("takes one question, without tools"),
+        "{outcome}"
+    );
+    server.verify();
+}
+
 #[test]
 fn an_error_of_the_far_side_is_told() {
     let Some(sshd) = Sshd::start() else { return };
