@@ -9,7 +9,7 @@ use decanus_base::yaml::{Data, Node, YamlError};
 use reqwest::Url;
 use serde_json::{Map, Value};
 
-use crate::profile::{Api, Fallback, Limits, Prices, Quirks, Timeouts};
+use crate::profile::{Api, Fallback, Limits, Prices, Quirks, Relay, Timeouts};
 
 /// The fields that are settings; anything else is a request parameter.
 const FIELDS: [&str; 20] = [
@@ -34,6 +34,9 @@ const FIELDS: [&str; 20] = [
     "tokens_per_minute",
     "fallback",
 ];
+
+/// Settings of a relay; with other backends they are parameters like any other.
+const OF_RELAYS: [&str; 5] = ["server", "dir", "endpoint", "ssh_options", "plain"];
 
 /// Settings that this build does not have. As request parameters they would do harm, or silently nothing.
 const NOT_YET: [&str; 1] = ["api_version"];
@@ -62,6 +65,7 @@ pub(crate) struct EndpointFile {
     pub command: Vec<String>,
     pub limits: Limits,
     pub fallback: Vec<Fallback>,
+    pub relay: Option<Relay>,
     pub parameters: Map<String, Value>,
     pub warnings: Vec<String>,
 }
@@ -69,6 +73,10 @@ pub(crate) struct EndpointFile {
 /// Reads a file.
 pub(crate) fn read(node: &Node) -> Result<EndpointFile, YamlError> {
     let mut file = EndpointFile::default();
+    let named = node.get("backend").and_then(|b| b.text().ok());
+    if named.is_some_and(|backend| backend.trim() == "relay") {
+        file.relay = Some(relay(node)?);
+    }
     for (name, line, value) in node.mapping()? {
         let at = |message: String| {
             let mut error = value.error(message);
@@ -84,6 +92,12 @@ pub(crate) fn read(node: &Node) -> Result<EndpointFile, YamlError> {
                 return Err(at(format!("`{name}` is set by each request and can't be a parameter")));
             }
             _ if !set && FIELDS.contains(&name.as_str()) => {}
+            _ if file.relay.is_some() && OF_RELAYS.contains(&name.as_str()) => {}
+            "url" | "key" | "key_env" | "headers" if file.relay.is_some() => {
+                return Err(at(format!(
+                    "a relay has no `{name}`: it belongs into the endpoint's file on the other machine"
+                )));
+            }
             "backend" => file.backend = Some(word(value)?),
             "url" => file.url = Some(url(value)?),
             "model" => file.model = Some(word(value)?),
@@ -165,6 +179,34 @@ pub(crate) fn read(node: &Node) -> Result<EndpointFile, YamlError> {
         return Err(node.get("url").unwrap_or(node).error("a program has no URL"));
     }
     Ok(file)
+}
+
+fn relay(node: &Node) -> Result<Relay, YamlError> {
+    let server = node
+        .get("server")
+        .ok_or_else(|| node.error("a relay needs `server`, a host as ssh knows it"))?;
+    let mut relay = Relay::to(word(server)?);
+    if let Some(value) = node.get("dir") {
+        relay.dir = word(value)?.trim_end_matches('/').to_owned();
+    }
+    relay.endpoint = node.get("endpoint").map(word).transpose()?;
+    if let Some(value) = node.get("plain") {
+        relay.plain = value.boolean()?;
+    }
+    if let Some(value) = node.get("ssh_options") {
+        // A text would look like a line for a shell, and there is none.
+        if !matches!(value.data, Data::Sequence(_)) {
+            return Err(value.error("expected a list, such as [\"-p\", \"2222\"]"));
+        }
+        relay.ssh_options = value
+            .sequence()?
+            .into_iter()
+            .map(Node::text)
+            .collect::<Result<_, _>>()?;
+    }
+    // What the file's place forbids is said when it is used.
+    relay.check(true).map_err(|what| node.error(what))?;
+    Ok(relay)
 }
 
 fn word(value: &Node) -> Result<String, YamlError> {

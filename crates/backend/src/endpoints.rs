@@ -358,6 +358,7 @@ impl Endpoints {
         profile.command = file.command;
         profile.limits = file.limits;
         profile.fallback = file.fallback;
+        profile.relay = file.relay;
         profile.file_is_own = path
             .as_ref()
             .is_some_and(|p| self.own.iter().any(|own| p.parent() == Some(own)));
@@ -407,6 +408,9 @@ impl Endpoints {
                 show_url_text(&profile.url)
             };
             info.key_set = profile.key.is_some();
+            if let Some(relay) = &profile.relay {
+                info.url = relay.target();
+            }
         }
         info
     }

@@ -111,6 +111,10 @@ impl Diagnostic for BackendError {
 
     fn hints(&self) -> Vec<String> {
         match self {
+            Self::Unreachable { target, .. } if target.starts_with("ssh ") => vec![
+                "check `server` and `ssh_options` of the endpoint: ssh must get there without asking for anything"
+                    .into(),
+            ],
             Self::Unreachable { .. } => vec!["check the endpoint's `url` and that the server runs".into()],
             Self::Refused { status: 401 | 403, .. } => vec!["check the endpoint's `key` or `key_env`".into()],
             Self::Refused { status: 404, .. } => vec!["check the endpoint's `url` and `model`".into()],

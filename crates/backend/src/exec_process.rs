@@ -1,7 +1,7 @@
 //! The child process of a program that is a backend.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use decanus_base::process;
@@ -66,7 +66,7 @@ impl Running {
         let mut child = process::spawn(command).map_err(|e| failed(&program, e.to_string()))?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         // From here on the child ends with this value.
-        let ended = Ending(Some(child));
+        let ended = Ending::new(child);
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
             return Err(failed(&program, "it has no pipes".into()));
         };
@@ -128,9 +128,24 @@ impl Drop for Running {
 }
 
 /// Ends a child when it is dropped. That may take some seconds, so it is done on a thread of its own.
-struct Ending(Option<Child>);
+pub(crate) struct Ending(Option<Child>);
 
 impl Ending {
+    /// Ends this child when it is dropped.
+    pub fn new(child: Child) -> Self {
+        Self(Some(child))
+    }
+
+    /// How the child ended, if it has.
+    pub fn try_wait(&mut self) -> std::io::Result<Option<ExitStatus>> {
+        self.0.as_mut().map_or(Ok(None), Child::try_wait)
+    }
+
+    /// The child has ended by itself: there is nothing left to end.
+    pub fn is_over(&mut self) {
+        self.0 = None;
+    }
+
     fn keep(mut self) -> Option<Child> {
         self.0.take()
     }

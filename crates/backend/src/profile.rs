@@ -50,6 +50,80 @@ pub struct Profile {
     pub file_is_own: bool,
     /// Program and arguments, for the backend that starts one.
     pub command: Vec<String>,
+    /// The other machine, for the backend that asks one.
+    pub relay: Option<Relay>,
+}
+
+/// Another machine that asks models for us: `server` and what belongs to it in an endpoint's file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Relay {
+    /// `HOST` or `USER@HOST`, as ssh knows it.
+    pub server: String,
+    /// The folder of the requests there, relative to the home folder.
+    pub dir: String,
+    /// The endpoint to ask there; none for its default.
+    pub endpoint: Option<String>,
+    /// Arguments for ssh, one each.
+    pub ssh_options: Vec<String>,
+    /// Whether the far side is an original server, which takes single questions.
+    pub plain: bool,
+}
+
+impl Relay {
+    /// The folder where nothing else is said.
+    pub const DIR: &str = ".scout/var/ask";
+
+    /// The default folder of a machine.
+    pub fn to(server: impl Into<String>) -> Self {
+        Self {
+            server: server.into(),
+            dir: Self::DIR.into(),
+            endpoint: None,
+            ssh_options: Vec::new(),
+            plain: false,
+        }
+    }
+
+    /// The machine as errors name it.
+    pub fn target(&self) -> String {
+        format!("ssh {}", self.server)
+    }
+
+    /// Checks what becomes a part of command lines, here and on the other machine. `own` is whether the endpoint's file
+    /// is the user's own.
+    ///
+    /// # Errors
+    /// A text: which setting can't be used, and why.
+    pub fn check(&self, own: bool) -> Result<(), String> {
+        let plain = |text: &str, more: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c));
+        if self.server.is_empty() || self.server.starts_with(['-', '@']) || !plain(&self.server, "@.-_:[]%") {
+            return Err("`server` must be HOST or USER@HOST, as ssh knows it; a port goes into `ssh_options`".into());
+        }
+        // The folder is a word of a remote shell's line: nothing in it may mean anything to a shell.
+        let steps_up = self.dir.split('/').any(|part| part == "..");
+        if self.dir.is_empty() || self.dir.starts_with('-') || steps_up || !plain(&self.dir, "/.-_") {
+            return Err("`dir` may hold letters, digits and . - _ / only, and no `..`".into());
+        }
+        if own || self.ssh_options.is_empty() {
+            return Ok(());
+        }
+        // ssh can be told to run programs here (ProxyCommand), so the file of a project may choose little.
+        let mut options = self.ssh_options.iter();
+        while let Some(option) = options.next() {
+            let harmless = match option.as_str() {
+                "-4" | "-6" | "-C" => true,
+                "-p" => options.next().is_some_and(|port| port.parse::<u16>().is_ok()),
+                _ => false,
+            };
+            if !harmless {
+                return Err(format!(
+                    "`ssh_options` {option} may make ssh run programs, which only an endpoint file of your own may do; if \
+                     you trust it, copy it to the folder `endpoints` of ~/.decanus"
+                ));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// How many requests an endpoint gets; none is as many as there are.
@@ -169,6 +243,7 @@ impl std::fmt::Debug for Profile {
             .field("file", &self.file)
             .field("file_is_own", &self.file_is_own)
             .field("command", &self.command)
+            .field("relay", &self.relay)
             .finish()
     }
 }
@@ -202,6 +277,7 @@ impl Profile {
             file: None,
             file_is_own: false,
             command: Vec::new(),
+            relay: None,
         }
     }
 }

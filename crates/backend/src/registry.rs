@@ -15,6 +15,7 @@ use crate::http::HttpBackend;
 use crate::ollama::Ollama;
 use crate::openai::OpenAi;
 use crate::openwebui;
+use crate::relay::RelayBackend;
 use crate::responses::Responses;
 use crate::vllm::VllmBackend;
 
@@ -28,7 +29,7 @@ impl BackendRegistry {
         Self::default()
     }
 
-    /// All HTTP providers, one line each, and programs that endpoint files of the user's own name.
+    /// All HTTP providers, one line each, programs that endpoint files of the user's own name, and other machines.
     pub fn with_http() -> Self {
         let clients = Clients::default();
         let mut registry = Self::new();
@@ -40,6 +41,7 @@ impl BackendRegistry {
         registry.register(Arc::new(HttpBackend::new(Ollama, clients.clone())));
         registry.register(Arc::new(VllmBackend::new(clients)));
         registry.register(Arc::new(ExecBackend::new(false)));
+        registry.register(Arc::new(RelayBackend));
         registry
     }
 

@@ -47,6 +47,9 @@ pub enum Command {
     /// Models on this machine: list, fetch
     #[command(subcommand)]
     Model(Model),
+    /// Answer questions that other machines put into a folder here
+    #[command(subcommand)]
+    Relay(Relay),
     /// Begin a project: decanus.toml and a first workflow
     Init {
         /// The folder; made when absent
@@ -280,6 +283,25 @@ pub enum Model {
     Path {
         /// The model
         name: String,
+    },
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Relay {
+    /// Take each request of a folder, ask a model, and put the reply beside it; until INT or TERM
+    ///
+    /// Requests are DIR/ID.json, replies DIR/reply/ID.json, bad files DIR/failed/ID.json with ID.reason.txt. Only models are
+    /// asked: no tool of this machine runs, and stored answers are not used.
+    Serve {
+        /// The folder; ~/.scout/var/ask without it
+        #[arg(value_name = "DIR")]
+        folder: Option<PathBuf>,
+        /// The endpoint to ask when a request names none
+        #[arg(short, long)]
+        endpoint: Option<String>,
+        /// Deal with the requests that are there, then end
+        #[arg(long)]
+        once: bool,
     },
 }
 

@@ -111,7 +111,12 @@ fn main() -> ExitCode {
 async fn run(command: Command, cx: &Context) -> Ended {
     if matches!(
         command,
-        Command::Ask(_) | Command::Tool(_) | Command::Workflow(_) | Command::Endpoint(_) | Command::Model(_)
+        Command::Ask(_)
+            | Command::Tool(_)
+            | Command::Workflow(_)
+            | Command::Endpoint(_)
+            | Command::Model(_)
+            | Command::Relay(_)
     ) {
         cx.signals.end_in_order();
     }
@@ -125,6 +130,7 @@ async fn run(command: Command, cx: &Context) -> Ended {
         Command::Endpoint(endpoint) => commands::endpoint::run(endpoint, cx).await,
         Command::Cache(cache) => commands::cache::run(cache, cx).await,
         Command::Model(model) => commands::model::run(model, cx).await,
+        Command::Relay(relay) => commands::relay::run(relay, cx).await,
         Command::Init { folder } => commands::init::run(&folder, cx),
         Command::Doctor => commands::doctor::run(cx).await,
         Command::Completions { shell } => commands::completions::run(shell, cx),

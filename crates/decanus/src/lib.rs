@@ -22,6 +22,7 @@ mod ask;
 mod check;
 mod error;
 mod options;
+mod relay;
 mod snapshot;
 
 use std::path::{Path, PathBuf};
@@ -39,6 +40,7 @@ pub use decanus_tool as tool;
 pub use decanus_workflow as workflow;
 pub use error::Error;
 pub use options::Options;
+pub use relay::{RelayCounts, RelayEvent, RelayServer};
 
 use backend::cache::AnswerCache;
 use backend::{Backend, BackendRegistry, Endpoints, Governor};

@@ -10,5 +10,6 @@ pub mod init;
 pub mod job;
 pub mod model;
 pub mod prov;
+pub mod relay;
 pub mod tool;
 pub mod workflow;

@@ -13,6 +13,7 @@ mod fallback;
 mod jobs;
 mod models;
 mod prov;
+mod relay;
 mod secrets;
 mod setup;
 mod signals;
