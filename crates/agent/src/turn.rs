@@ -223,7 +223,17 @@ impl Agent {
             };
             turn.run.charge_usage(response.usage.tt.unwrap_or(0), cost);
             if let Some(error) = failed {
+                if matches!(error, AgentError::Interrupted) {
+                    turn.store_interrupted(response)?;
+                }
                 return Err(error);
+            }
+            if turn.run.limits().tokens.is_some() && response.usage.tt.is_none() {
+                let text = format!(
+                    "{} does not say how many tokens it used, so limits.tokens can't hold",
+                    self.model
+                );
+                turn.run.emit(Event::Warning(text));
             }
             tool_choice = None;
             if response.calls.is_empty() && response.text.trim().is_empty() {
@@ -244,13 +254,17 @@ impl Agent {
                 match self.check(request, turn) {
                     Ok(()) => return Ok(()),
                     Err(why) if !std::mem::replace(&mut repaired, true) => {
+                        self.conversation.reject();
                         turn.run.emit(Event::Warning(format!(
                             "the answer does not fit the format ({why}); asking once more"
                         )));
                         turn.store(&Meta::new(), vec![Message::user(repair(&why))])?;
                         continue;
                     }
-                    Err(why) => return Err(AgentError::Schema(why)),
+                    Err(why) => {
+                        self.conversation.reject();
+                        return Err(AgentError::Schema(why));
+                    }
                 }
             }
             if let Some(reason) = turn.outcome.cut {
@@ -438,6 +452,9 @@ impl Turn<'_> {
         if let Some(cut) = cut {
             meta.set("finish", cut);
         }
+        if response.finish == Some(FinishReason::Other("interrupted".into())) {
+            meta.set("finish", "interrupted");
+        }
         let mut calls = response.calls;
         for call in &mut calls {
             let base = call.id.clone();
@@ -472,6 +489,18 @@ impl Turn<'_> {
             self.run.emit(Event::Warning(format!("the answer was cut by {by}")));
         }
         Ok(calls)
+    }
+
+    /// Stores what had come of an answer when the run was interrupted: its text. Calls that were not whole are not stored, and
+    /// none was run.
+    fn store_interrupted(&mut self, mut response: Response) -> Result<(), StoreError> {
+        if response.text.trim().is_empty() {
+            return Ok(());
+        }
+        response.calls.clear();
+        response.parts.clear();
+        response.finish = Some(FinishReason::Other("interrupted".into()));
+        self.store_response(response).map(|_| ())
     }
 
     /// Answers a call that no tool is run for.

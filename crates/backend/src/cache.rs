@@ -36,6 +36,9 @@ pub struct KeyParts {
     pub backend: String,
     /// Where the request goes.
     pub target: String,
+    /// A digest of what is not shown of the endpoint: its URL's query and its headers.
+    #[serde(default)]
+    pub route: String,
     /// The model.
     pub model: String,
     /// The first digits of each message's digest, in order.
@@ -162,6 +165,7 @@ fn differences(stored: &KeyParts, asked: &KeyParts) -> Vec<String> {
     for (name, before, now) in [
         ("backend", &stored.backend, &asked.backend),
         ("endpoint", &stored.target, &asked.target),
+        ("route", &stored.route, &asked.route),
         ("model", &stored.model, &asked.model),
     ] {
         if before != now {
@@ -201,6 +205,22 @@ fn differences(stored: &KeyParts, asked: &KeyParts) -> Vec<String> {
     found
 }
 
+/// Gateways choose the model by a query or a header. What may be a credential is in here as a digest only, and keys are not in
+/// here at all: the same question under another key is the same question.
+fn route(profile: &Profile) -> String {
+    let query = profile.url.split_once('?').map_or("", |(_, query)| query);
+    let headers: Vec<String> = profile
+        .headers
+        .iter()
+        .filter(|(name, _)| !name.eq_ignore_ascii_case("authorization"))
+        .map(|(name, value)| format!("{}: {}", name.to_lowercase(), value.expose()))
+        .collect();
+    match (query, headers.is_empty()) {
+        ("", true) => String::new(),
+        _ => sha256_hex(format!("{query}\n{}", headers.join("\n")).as_bytes())[..16].to_owned(),
+    }
+}
+
 /// The key of a request and its parts.
 ///
 /// # Errors
@@ -231,6 +251,7 @@ pub fn key(
     let parts = KeyParts {
         backend: conversation.backend().to_owned(),
         target: request.target,
+        route: route(profile),
         model: conversation.endpoint().unwrap_or(profile).model.clone(),
         messages: view.messages.iter().map(message).collect(),
         tools: tools.collect(),
@@ -240,6 +261,7 @@ pub fn key(
     let whole = json!([
         parts.backend,
         parts.target,
+        parts.route,
         parts.model,
         parts.body,
         parts.tools,
@@ -255,6 +277,8 @@ pub struct CachedConversation {
     cache: AnswerCache,
     /// What this conversation has stored itself: asked again in the same run, it is asked anew.
     own: HashSet<String>,
+    /// The key of the last answer.
+    last: Option<String>,
 }
 
 impl CachedConversation {
@@ -265,6 +289,7 @@ impl CachedConversation {
             profile,
             cache,
             own: HashSet::new(),
+            last: None,
         }
     }
 }
@@ -283,6 +308,7 @@ impl Conversation for CachedConversation {
             Ok(found) => found,
             Err(error) => return stream::once(std::future::ready(Err(error))).boxed(),
         };
+        self.last = Some(key.clone());
         if !self.own.contains(&key)
             && let Some(entry) = self.cache.get(&key)
         {
@@ -327,6 +353,13 @@ impl Conversation for CachedConversation {
         stream::once(std::future::ready(Ok(first))).chain(answer).boxed()
     }
 
+    fn reject(&mut self) {
+        if let Some(key) = self.last.take() {
+            let _ = std::fs::remove_file(self.cache.path(&key));
+            self.own.insert(key);
+        }
+    }
+
     fn dry_run(&mut self, view: &View<'_>, stream: bool) -> Result<DryRun, BackendError> {
         self.inner.dry_run(view, stream)
     }
@@ -343,9 +376,8 @@ impl Answer {
             finish: match response.finish? {
                 FinishReason::Stop => "stop".into(),
                 FinishReason::ToolCalls => "tool_calls".into(),
-                FinishReason::Length => "length".into(),
-                FinishReason::ContentFilter => "content_filter".into(),
-                FinishReason::Other(word) => word,
+                // Half an answer is not the answer.
+                FinishReason::Length | FinishReason::ContentFilter | FinishReason::Other(_) => return None,
             },
             calls: response.calls.iter().map(|c| c.to_message().content).collect(),
             text: response.text,
@@ -404,10 +436,7 @@ impl Entry {
         deltas.push(Delta::Usage(usage));
         deltas.push(Delta::Finish(match answer.finish.as_str() {
             "stop" => FinishReason::Stop,
-            "tool_calls" => FinishReason::ToolCalls,
-            "length" => FinishReason::Length,
-            "content_filter" => FinishReason::ContentFilter,
-            other => FinishReason::Other(other.to_owned()),
+            _ => FinishReason::ToolCalls,
         }));
         deltas
     }

@@ -52,6 +52,9 @@ pub trait Conversation: Send {
     /// request; so does `cx.cancel`, with [`BackendError::Cancelled`].
     fn complete<'a>(&'a mut self, view: &'a View<'a>, cx: &'a CallCx) -> BoxStream<'a, Result<Delta, BackendError>>;
 
+    /// The last answer was of no use: whoever keeps answers forgets it.
+    fn reject(&mut self) {}
+
     /// What `complete` would send, byte for byte, without sending anything.
     ///
     /// # Errors

@@ -280,6 +280,21 @@ impl Decanus {
                 Some(setting) => at(&setting.place, Error::usage(text)).into(),
                 None => Error::usage(text),
             })?;
+        if limits.cost.is_some() && profile.prices.is_none() {
+            warnings.push(format!(
+                "the endpoint {} has no `prices`, so limits.cost can't hold",
+                profile.name
+            ));
+        }
+        let searches = options
+            .parameters
+            .get("websearch")
+            .or(profile.parameters.get("websearch"));
+        if searches == Some(&serde_json::Value::Bool(true))
+            && !["responses", "vllm"].contains(&profile.backend.as_str())
+        {
+            warnings.push(format!("the backend {} has no web search here", profile.backend));
+        }
         let structured = format.is_some();
         let request = Request {
             messages: Vec::new(),

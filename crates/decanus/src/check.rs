@@ -137,7 +137,9 @@ impl Decanus {
                 carried.messages
             }
         };
-        let messages = messages.into_iter().map(without_data).collect();
+        // Opaque parts are for their provider, not for people.
+        let shown = messages.into_iter().filter(|m| m.role != Role::Provider);
+        let messages = shown.map(without_data).collect();
         sort(&mut findings, &lookup.shown(path));
         Ok(Checked {
             messages,

@@ -78,7 +78,7 @@ impl Options {
             "tool_choice" => self.tool_choice = Some(value.to_owned()),
             "prompt_strategies" => self.prompt_strategies = Some(value.to_owned()),
             "persist" => {
-                let parsed = value.trim().parse();
+                let parsed = value.trim().trim_matches('"').parse();
                 let wrong = |_| Error::usage(format!("persist takes true or false, not `{value}`"));
                 self.persist = Some(parsed.map_err(wrong)?);
             }

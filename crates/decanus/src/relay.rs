@@ -304,6 +304,7 @@ impl<'a> RelayServer<'a> {
             timeout: profile.timeouts.total,
             stream: true,
             explain: false,
+            pass: None,
         };
         let mut collector = Collector::new();
         {

@@ -42,7 +42,12 @@ async fn cancelled_during_the_stream() {
     assert!(is_interrupted(&outcome.error), "{:?}", outcome.error);
     assert!(start.elapsed() < Duration::from_secs(10));
     assert_eq!(outcome.answer, "Once upon", "as much as arrived");
-    assert_eq!(roles(&store.messages), ["user"]);
+    assert_eq!(roles(&store.messages), ["user", "assistant"], "and it is kept");
+    assert!(
+        store.messages[1].content.contains("finish=interrupted"),
+        "{:?}",
+        store.messages
+    );
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use decanus::agent::Outcome;
 use decanus::base::files::read_text;
 use decanus::base::text::brief;
 use decanus::base::{Diagnostic, ErrorKind};
-use decanus::chat::{FunctionCallOutput, Message, Usage};
+use decanus::chat::{FunctionCallOutput, Message, Role, Usage};
 use decanus::tool::{Event, EventSink};
 use decanus::{Ask, Decanus, Error, Session};
 use serde_json::{Map, Value, json};
@@ -210,7 +210,15 @@ fn finish(
 fn summary(outcome: &Outcome, cost: f64, chat: Option<&PathBuf>) -> Map<String, Value> {
     let mut map = Map::new();
     map.insert("answer".into(), outcome.answer.clone().into());
-    map.insert("messages".into(), outcome.messages.iter().map(message).collect());
+    map.insert(
+        "messages".into(),
+        outcome
+            .messages
+            .iter()
+            .filter(|m| m.role != Role::Provider)
+            .map(message)
+            .collect(),
+    );
     let mut used = usage(&outcome.usage);
     if cost > 0.0 {
         used["cost"] = cost.into();

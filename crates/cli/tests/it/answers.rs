@@ -247,3 +247,42 @@ fn usage_and_cost_are_shown_and_bounded() {
         "{cost}"
     );
 }
+
+/// Half an answer is not kept, and neither is one that did not fit.
+#[test]
+fn answers_of_no_use_are_not_kept() {
+    let s = Sandbox::new();
+    s.write("n.json", "{\"type\": \"integer\"}");
+    let cut = json!({"choices": [{"message": {"content": "half"}, "finish_reason": "length"}]});
+    let server = ScriptedServer::start([
+        Reply::json(200, &cut),
+        Reply::chat_text("whole"),
+        Reply::chat_text("one"),
+        Reply::chat_text("two"),
+        Reply::chat_text("3"),
+    ]);
+    let once = |args: &[&str]| ask(&s, &server, &[&["--no-stream"], args].concat());
+    assert_eq!(once(&["q"]).exits(0).stdout, "half\n");
+    assert_eq!(once(&["q"]).exits(0).stdout, "whole\n");
+    once(&["--schema", "n.json", "n"]).exits(1);
+    assert_eq!(once(&["--schema", "n.json", "n"]).exits(0).stdout, "3\n");
+}
+
+/// Gateways choose the model by a query or a header: the same body to another one is another request.
+#[test]
+fn routes_are_part_of_the_key() {
+    let s = Sandbox::new();
+    let server = ScriptedServer::start([Reply::chat_text("a"), Reply::chat_text("b"), Reply::chat_text("c")]);
+    let endpoint = |url: &str, header: &str| {
+        let text = format!(
+            "backend: openai\nurl: {}{url}\nmodel: m\nkey: k\nheaders: {{x-route: {header}}}\n",
+            server.url()
+        );
+        s.write("endpoints/e.yaml", text);
+        run(&s, &["ask", "-e", "e", "q"]).exits(0).stdout
+    };
+    assert_eq!(endpoint("?deployment=1", "x"), "a\n");
+    assert_eq!(endpoint("?deployment=2", "x"), "b\n");
+    assert_eq!(endpoint("?deployment=2", "y"), "c\n");
+    assert_eq!(endpoint("?deployment=1", "x"), "a\n");
+}

@@ -197,6 +197,12 @@ fn opaque_parts_go_back_to_their_provider_alone() {
     let other = ScriptedServer::start([Reply::chat_text("ok")]);
     let asked = ask(&s, &other, &["-c", "a", "-t", "echo", "and you?"]).exits(0);
     assert!(!other.requests()[0].text().contains("SIGNED"), "{asked}");
+    for args in [
+        &["chat", "check", "chats/a.chat"][..],
+        &["chat", "check", "chats/a.chat", "--json"],
+    ] {
+        assert!(!run(&s, args).exits(0).stdout.contains("SIGNED"), "{args:?}");
+    }
     let shown = run(&s, &["prov", "a"]).exits(0);
     assert!(!shown.stdout.contains("SIGNED"));
     assert!(run(&s, &["prov", "a", "--evidence"]).exits(0).stdout.contains("SIGNED"));
@@ -265,4 +271,48 @@ fn embeddings_come_in_order() {
     s.write("endpoints/p.yaml", "backend: anthropic\nmodel: m\nkey: k\n");
     let none = run(&s, &["endpoint", "embed", "p", "a"]).exits(2);
     assert!(none.stderr.contains("has no embeddings"), "{none}");
+}
+
+#[test]
+fn what_steers_decanus_is_sent_to_nobody() {
+    for (backend, most) in [
+        ("openai", "\"max_tokens\":7"),
+        ("responses", "\"max_output_tokens\":7"),
+        ("anthropic", "\"max_tokens\":7"),
+        ("gemini", "\"maxOutputTokens\":7"),
+        ("ollama", "\"num_predict\":7"),
+    ] {
+        let s = Sandbox::new();
+        s.write("endpoints/p.yaml", format!("backend: {backend}\nmodel: m\nkey: k\n"));
+        let args = [
+            "ask",
+            "-e",
+            "p",
+            "--dry-run",
+            "-o",
+            "websearch=true",
+            "-o",
+            "previous_response=true",
+            "-o",
+            "max_tokens=7",
+            "q",
+        ];
+        let dry = run(&s, &args).exits(0);
+        let body = dry.stdout.to_lowercase();
+        assert!(
+            !body.contains("websearch") && !body.contains("previous"),
+            "{backend}: {dry}"
+        );
+        let most = if backend == "openai" {
+            "\"max_completion_tokens\":7"
+        } else {
+            most
+        };
+        assert!(dry.stdout.contains(most), "{backend}: {dry}");
+        assert_eq!(
+            dry.stderr.contains("no web search"),
+            backend != "responses",
+            "{backend}: {dry}"
+        );
+    }
 }

@@ -48,7 +48,9 @@ fn while_the_answer_comes() {
     running.signal(Signal::SIGINT);
     let outcome = running.end();
     assert!(outcome.code == 130 && outcome.time < SOON, "{outcome}");
-    assert_eq!(chat(&s, "chats/a.chat"), [("user".to_owned(), "x".to_owned())]);
+    let kept = [("user", "x"), ("assistant", "Once upon")].map(|(role, text)| (role.to_owned(), text.to_owned()));
+    assert_eq!(chat(&s, "chats/a.chat"), kept);
+    assert!(s.read("chats/a.chat").contains("finish=interrupted"));
 }
 
 #[test]
