@@ -312,9 +312,10 @@ def start_katan(folder):
     return servers.Tethered(command, folder / "llm-katan.log", port, "/health", 60, env)
 
 
-def table(rows):
+def table(rows, missing):
     head = ["server", "backend", *COLUMNS, "seconds"]
     lines = [[r.server, r.label, *(r.cells[c] for c in COLUMNS), f"{r.seconds:.1f}"] for r in rows]
+    lines += [[server, "not had", *("" for _ in COLUMNS), ""] for server, _, _ in missing]
     widths = [max(len(line[i]) for line in [head, *lines]) for i in range(len(head))]
     for line in [head, ["-" * w for w in widths], *lines]:
         print("| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths)) + " |")
@@ -323,7 +324,7 @@ def table(rows):
 def report(rows, missing):
     """Prints the table and the reasons; the exit code."""
     print()
-    table(rows)
+    table(rows, missing)
     for row in rows:
         for column, note in row.notes.items():
             print(f"{row.server}, {row.label}, {column}: {row.cells[column]}: {note[:400]}")

@@ -53,6 +53,8 @@ def run(command, timeout):
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout)
     except subprocess.TimeoutExpired:
         return 1, f"not done after {timeout} s"
+    except OSError as error:
+        return 1, str(error)
     return done.returncode, done.stdout.strip()
 
 
@@ -142,11 +144,13 @@ class Process:
 
     def __init__(self, command, log_file, env=None):
         self.log = pathlib.Path(log_file)
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         with open(self.log, "w") as log_to:
-            # A session of its own: Ctrl-C is for us, who then stop it.
-            self.child = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log_to, env=env, text=True, start_new_session=True
-            )
+            try:
+                # A session of its own: Ctrl-C is for us, who then stop it.
+                self.child = subprocess.Popen(command, **pipes, stderr=log_to, env=env, start_new_session=True)
+            except OSError as error:
+                raise Missing(str(error)) from None
 
     def stop(self):
         with contextlib.suppress(OSError):
