@@ -26,9 +26,17 @@ KATAN = "llm-katan==0.22.0"
 # The servers are ours; the proxy wants one, and its clients the same.
 KEY = "sk-of-the-live-tests"
 COLUMNS = ["answer", "tool", "turn", "stream", "schema", "embed", "usage"]
-# A small model calls a tool when it has seen how.
-EXAMPLES = [(5, 6, "multiply", 30), (12, 3, "add", 15), (17, 3, "multiply", 51)]
-ARGUMENTS = {"operand1": 21, "operand2": 2, "operation": "multiply"}
+# A small model calls a tool when it has seen how, and copies a number. What it can't choose is left to no choice of its.
+EXAMPLES, NUMBER = [5, 12, 17], 21
+WORKFLOW = """\
+title: Sums
+tasks:
+  double:
+    description: Twice a number.
+    inputs: {number: {type: integer, required: true}}
+    result: integer
+    sh: echo $((number * 2))
+"""
 COLOURS = ["red", "green", "blue"]
 SCHEMA = {
     "type": "object",
@@ -46,13 +54,11 @@ UNFORCED = {
 class Row:
     """One dialect at one server."""
 
-    def __init__(self, server, backend, api=None, base="/v1", mock=False, embed=None, headers=None, any_sum=False, unforced=None, lacks=None):
+    def __init__(self, server, backend, api=None, base="/v1", mock=False, embed=None, headers=None, unforced=None, lacks=None):
         self.server, self.backend, self.api, self.base, self.mock = server, backend, api, base, mock
         # The base and the model that make embeddings, if they are others.
         self.embed = embed
         self.headers = headers
-        # The small model does not see the examples of the tool's schema there, and takes one operation for another.
-        self.any_sum = any_sum
         # Why the server does not make the model keep to a schema.
         self.unforced = unforced
         # Columns that the server has not got, and why: they are tried all the same, and fail nothing.
@@ -81,6 +87,8 @@ class Project:
         for name in ("endpoints", "chats"):
             (folder / name).mkdir()
         (folder / "decanus.toml").write_text("")
+        (folder / "workflows" / "Sums").mkdir(parents=True)
+        (folder / "workflows" / "Sums" / "workflow.yaml").write_text(WORKFLOW)
         (folder / "schema.json").write_text(json.dumps(SCHEMA))
 
     def add(self, row, url, embed_url):
@@ -92,13 +100,11 @@ class Project:
         fields[1] = f"model: {row.embed or 'smollm2'}"
         self.write(f"endpoints/{row.name}-embed.yaml", [*fields, f"url: {embed_url}{row.base}"])
         records = ["system: Answer only with one <tool_call>."]
-        for number, (one, two, operation, result) in enumerate(EXAMPLES):
-            arguments = {"operand1": one, "operand2": two, "operation": operation}
-            call = {"name": "calculator", "arguments": arguments, "id": f"call_example{number}"}
-            output = {"name": "calculator", "content": str(result), "id": f"call_example{number}"}
-            sum_ = f"{one} {'times' if operation == 'multiply' else 'plus'} {two}"
-            records += [f"user: What is {sum_}?", f"function_call: {json.dumps(call)}"]
-            records += [f"function_call_output: {json.dumps(output)}", f"assistant: {sum_} is {result}."]
+        for number in EXAMPLES:
+            call = {"name": "double", "arguments": {"number": number}, "id": f"call_example{number}"}
+            output = {"name": "double", "content": str(2 * number), "id": f"call_example{number}"}
+            records += [f"user: What is {number} doubled?", f"function_call: {json.dumps(call)}"]
+            records += [f"function_call_output: {json.dumps(output)}", f"assistant: {number} doubled is {2 * number}."]
         self.write(f"chats/{row.name}.chat", ["\n\n".join(records)])
 
         self.write(f"chats/{row.name}-schema.chat", ["\n\n".join(self.schema_example(row))])
@@ -153,7 +159,7 @@ class Checks:
 
     def __init__(self, project, row):
         self.project, self.row = project, row
-        self.usages, self.whole = [], None
+        self.usages = []
 
     def ask(self, *arguments, codes=(0,)):
         """The one object of an answer. Never out of the cache."""
@@ -170,7 +176,6 @@ class Checks:
         self.usages.append(("without a stream", result["usage"]))
         want(result["answer"].strip(), "an empty answer")
         want(result["rounds"] == 1, f"{result['rounds']} rounds")
-        self.whole = result["answer"]
 
     def stream(self):
         name = self.row.name
@@ -182,29 +187,28 @@ class Checks:
         want(end["event"] == "end", f"the last event is {end['event']}")
         want(len(texts) >= 2, f"it came in {len(texts)} piece(s)")
         want("".join(texts) == end["answer"], "the pieces are not the answer")
-        want(self.whole in (None, end["answer"]), f"another answer than without: {end['answer']!r}, {self.whole!r}")
 
     def tool(self):
         chat = self.project.folder / "chats" / f"{self.row.name}.chat"
         before = chat.read_text()
-        how = ["-c", self.row.name, "-t", "calculator", "-o", "tool_choice=required"]
+        how = ["-c", self.row.name, "-t", "Sums", "-o", "tool_choice=required"]
         # A mock calls a tool whenever there is one, with anything: the form of the call is what it can show.
         how += ["-o", "max_rounds=1"] if self.row.mock else []
-        result = self.ask(*how, "What is 21 times 2?", codes=(0, 4, 5) if self.row.mock else (0,))
+        result = self.ask(*how, f"What is {NUMBER} doubled?", codes=(0, 4, 5) if self.row.mock else (0,))
         calls = [m["content"] for m in result["messages"] if m["role"] == "function_call"]
         outputs = [m["content"] for m in result["messages"] if m["role"] == "function_call_output"]
         want(calls, f"no call, but: {result['answer']!r}")
         want([c["id"] for c in calls] == [o["id"] for o in outputs], f"not one output for each call: {result['messages']}")
         want(len({c["id"] for c in calls}) == len(calls), f"an id twice: {calls}")
-        want({c["name"] for c in calls} == {"calculator"}, f"another tool: {calls}")
+        want({c["name"] for c in calls} == {"double"}, f"another tool: {calls}")
         after = chat.read_text()
         want(after.startswith(before) and len(after) > len(before), "the chat was not appended to")
         if not self.row.mock:
-            arguments, output = calls[0]["arguments"], outputs[0]["content"]
-            given = {**arguments, "operation": "multiply"} if self.row.any_sum else arguments
-            want(given == ARGUMENTS, f"other arguments: {arguments}")
-            want(output == "42" or self.row.any_sum and float(output), f"its output is {output!r}")
-            want(result["rounds"] >= 2 and result["answer"].strip(), "no answer after the call")
+            want(calls[0]["arguments"] == {"number": NUMBER}, f"other arguments: {calls[0]['arguments']}")
+            want(outputs[0]["content"] == str(2 * NUMBER), f"its output is {outputs[0]['content']!r}")
+            want(result["jobs"], "no job")
+            answer = result["answer"]
+            want(result["rounds"] >= 2 and str(2 * NUMBER) in answer, f"the answer has not got it: {answer!r}")
             self.usages.append(("with a tool", result["usage"]))
 
     def turn(self):
@@ -274,7 +278,7 @@ def litellm_rows():
     unforced = {**UNFORCED, "anthropic": "a tool that is named as the choice is not forced by the server behind it"}
     names = ["openai", "responses", "anthropic"]
     rows = [Row("LiteLLM", name, embed="vectors", unforced=unforced.get(name)) for name in names]
-    return [*rows, Row("LiteLLM", "gemini", base="/v1beta", any_sum=True)]
+    return [*rows, Row("LiteLLM", "gemini", base="/v1beta")]
 
 
 def katan_rows():
