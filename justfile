@@ -26,3 +26,11 @@ bench:
 # Ask a live llama.cpp server (installs xllamacpp into a virtual environment)
 live-llama:
     python3 tests/live/llama-server.py
+
+# One conversation through each dialect against llama.cpp's server, LiteLLM and a mock: a table (installs them by pip)
+live *ARGS:
+    python3 tests/live/live.py {{ARGS}}
+
+# The part of it that CI runs: llama.cpp's server, three dialects
+live-fast *ARGS:
+    python3 tests/live/live.py --fast {{ARGS}}

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """llama.cpp's own server on a loopback port, for measuring and for live tests.
 
-    llama-server.py MODEL.gguf [--template FILE] [--context N] [--threads N]
+    llama-server.py MODEL.gguf [--template FILE] [--context N] [--threads N] [--embeddings]
 
 Needs the package xllamacpp. Prints one line of JSON, {"url", "pid"}, when it answers; ends when its standard input does.
 """
@@ -21,6 +21,7 @@ def main():
     parser.add_argument("--template")
     parser.add_argument("--context", type=int, default=2048)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--embeddings", action="store_true", help="serve embeddings (mean pooling), no answers")
     options = parser.parse_args()
 
     # llama.cpp writes its log to standard output and error: keep ours for the one line that is read.
@@ -44,6 +45,9 @@ def main():
     p.use_jinja = True
     p.offline = True
     p.ui = False
+    if options.embeddings:
+        p.embedding = True
+        p.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
     if options.template:
         with open(options.template, encoding="utf-8") as file:
             p.chat_template = file.read()

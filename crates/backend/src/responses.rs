@@ -32,7 +32,7 @@ pub struct Responses {
     /// Opaque parts are stored under it.
     backend: &'static str,
     /// Whether what the model said is sent as a plain text: vLLM takes parts of an answer only with the ids that it
-    /// gave them, llama.cpp takes nothing but parts.
+    /// gave them.
     plain_answers: bool,
 }
 
@@ -57,7 +57,8 @@ impl Responses {
     /// What the model said.
     fn said(&self, text: &str) -> Value {
         if self.plain_answers {
-            json!({"role": "assistant", "content": text})
+            // Its type may be left out, but llama.cpp's server then takes it for nothing.
+            json!({"type": "message", "role": "assistant", "content": text})
         } else {
             json!({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]})
         }

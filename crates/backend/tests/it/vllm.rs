@@ -197,7 +197,7 @@ fn parts_of_one_protocol_are_not_sent_in_the_other() {
             item,
             called,
             {"type": "function_call_output", "call_id": "a", "output": "1"},
-            {"role": "assistant", "content": "one"},
+            {"type": "message", "role": "assistant", "content": "one"},
             {"role": "user", "content": "u"},
         ])
     );
