@@ -258,7 +258,7 @@ impl Agent {
                         turn.run.emit(Event::Warning(format!(
                             "the answer does not fit the format ({why}); asking once more"
                         )));
-                        turn.store(&Meta::new(), vec![Message::user(repair(&why))])?;
+                        turn.store(&Meta::new(), vec![Message::user(repair(&why, request.format.as_ref()))])?;
                         continue;
                     }
                     Err(why) => {
@@ -520,8 +520,13 @@ impl Turn<'_> {
 }
 
 /// What the model is told of an answer that has not the right form.
-fn repair(why: &str) -> String {
-    format!("Your answer does not have the required form: {why}. Answer again, with the JSON alone.")
+fn repair(why: &str, format: Option<&Format>) -> String {
+    // Some servers pass the schema over, so that the model has never seen it.
+    let schema = match format {
+        Some(Format::Schema(schema)) => format!(" by this JSON schema: {schema}"),
+        _ => String::new(),
+    };
+    format!("Your answer does not have the required form: {why}. Answer again, with the JSON alone{schema}")
 }
 
 /// Tokens that tool definitions take in a request, as estimated.

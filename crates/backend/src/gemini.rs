@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::anthropic::input_object;
 use crate::conversation::Delta;
 use crate::dialect::{Dialect, Fault, Request, StreamDecoder, write_json};
+use crate::embed::EmbeddingApi;
 use crate::gemini_decode::{GeminiDecoder, decode};
 use crate::open_message::{add, close};
 use crate::profile::Profile;
@@ -59,6 +60,10 @@ pub struct Gemini;
 impl Dialect for Gemini {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn embeddings(&self) -> Option<EmbeddingApi> {
+        Some(EmbeddingApi::Gemini)
     }
 
     fn path(&self, profile: &Profile, stream: bool) -> String {
