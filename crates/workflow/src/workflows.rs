@@ -1,7 +1,9 @@
 //! The workflows in reach of a project.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use decanus_base::Project;
 use decanus_base::names::did_you_mean;
@@ -14,6 +16,26 @@ use crate::parse;
 #[derive(Clone, Debug)]
 pub struct Workflows {
     search: Vec<PathBuf>,
+    /// What was read before, and of which state of its files. Clones share it.
+    known: Arc<Mutex<HashMap<PathBuf, (Stamp, Arc<Workflow>)>>>,
+}
+
+/// The state of a workflow's files: time of the last change and size of each.
+type Stamp = Vec<(SystemTime, u64)>;
+
+/// A file that was changed a moment ago may change again without its time telling.
+const SETTLED: Duration = Duration::from_millis(100);
+
+/// The state of a workflow's files; none while they may still be changing.
+fn stamp(dir: &Path) -> Option<Stamp> {
+    let files = ["workflow.yaml", "workflow.md"].map(|name| std::fs::metadata(dir.join(name)));
+    let files: Stamp = files
+        .into_iter()
+        .flatten()
+        .filter_map(|m| Some((m.modified().ok()?, m.len())))
+        .collect();
+    let is_old = |changed: &SystemTime| changed.elapsed().is_ok_and(|age| age > SETTLED);
+    files.iter().all(|(changed, _)| is_old(changed)).then_some(files)
 }
 
 /// A workflow of a listing.
@@ -32,12 +54,16 @@ impl Workflows {
     pub fn discover(project: &Project) -> Self {
         Self {
             search: project.search("workflows"),
+            known: Arc::default(),
         }
     }
 
     /// Those in these folders; where a name is in several, the first counts.
     pub fn within(search: Vec<PathBuf>) -> Self {
-        Self { search }
+        Self {
+            search,
+            known: Arc::default(),
+        }
     }
 
     /// Name and folder of each, by name.
@@ -64,11 +90,27 @@ impl Workflows {
     /// All of them. One with a fault does not hide the others.
     pub fn list(&self) -> Vec<Listed> {
         let load = |(name, dir): (String, PathBuf)| Listed {
-            workflow: parse::load(&dir).map(Arc::new),
+            workflow: self.read(&dir),
             name,
             dir,
         };
         self.folders().into_iter().map(load).collect()
+    }
+
+    /// The workflow of a folder, read anew only when its files have changed.
+    fn read(&self, dir: &Path) -> Result<Arc<Workflow>, WorkflowError> {
+        let now = stamp(dir);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(now), Some((then, workflow))) = (&now, known.get(dir))
+            && now == then
+        {
+            return Ok(workflow.clone());
+        }
+        let workflow = Arc::new(parse::load(dir)?);
+        if let Some(now) = now {
+            known.insert(dir.to_owned(), (now, workflow.clone()));
+        }
+        Ok(workflow)
     }
 
     /// Whether there is a workflow of that name, right or wrong.
@@ -92,7 +134,7 @@ impl Workflows {
     /// [`WorkflowError::Unknown`] with what may have been meant; what is wrong with its file.
     pub fn load(&self, name: &str) -> Result<Arc<Workflow>, WorkflowError> {
         match self.folder(name) {
-            Some(dir) => parse::load(&dir).map(Arc::new),
+            Some(dir) => self.read(&dir),
             None => {
                 let known = self.folders();
                 let guess = did_you_mean(name, known.iter().map(|(n, _)| n.as_str()));
@@ -108,4 +150,32 @@ impl Workflows {
 
 fn is_workflow(dir: &Path) -> bool {
     dir.join("workflow.yaml").is_file()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workflow_is_read_anew_when_its_file_has_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("W");
+        std::fs::create_dir(&folder).unwrap();
+        let file = folder.join("workflow.yaml");
+        let write = |title: &str, age: u64| {
+            std::fs::write(&file, format!("title: {title}\ntasks: {{t: {{sh: 'true'}}}}\n")).unwrap();
+            let time = SystemTime::now() - Duration::from_secs(age);
+            std::fs::File::open(&file).unwrap().set_modified(time).unwrap();
+        };
+        let workflows = Workflows::within(vec![dir.path().to_owned()]);
+        write("One", 20);
+        let first = workflows.load("W").unwrap();
+        assert!(Arc::ptr_eq(&first, &workflows.load("W").unwrap()));
+        write("Two", 10);
+        assert_eq!(workflows.load("W").unwrap().title, "Two");
+        // Nothing is remembered of a file that was written just now.
+        write("Six", 0);
+        write("Ten", 0);
+        assert_eq!(workflows.load("W").unwrap().title, "Ten");
+    }
 }
