@@ -17,11 +17,14 @@ use crate::parse;
 pub struct Workflows {
     search: Vec<PathBuf>,
     /// What was read before, and of which state of its files. Clones share it.
-    known: Arc<Mutex<HashMap<PathBuf, (Stamp, Arc<Workflow>)>>>,
+    known: Arc<Mutex<HashMap<PathBuf, Known>>>,
 }
 
 /// The state of a workflow's files: time of the last change and size of each.
 type Stamp = Vec<(SystemTime, u64)>;
+
+/// A workflow that was read, and the state of its files then.
+type Known = (Stamp, Arc<Workflow>);
 
 /// A file that was changed a moment ago may change again without its time telling.
 const SETTLED: Duration = Duration::from_millis(100);
