@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::anthropic_decode::{MessagesDecoder, decode};
 use crate::conversation::Delta;
-use crate::dialect::{Dialect, Fault, Request, StreamDecoder, write_json};
+use crate::dialect::{Dialect, Fault, Request, StreamDecoder, missing_key, write_json, write_members};
 use crate::open_message::{add, close, is_open};
 use crate::profile::Profile;
 use crate::refusal;
@@ -92,9 +92,7 @@ impl Dialect for Anthropic {
     }
 
     fn missing_key(&self, url: &str) -> Option<String> {
-        let url = reqwest::Url::parse(url).ok()?;
-        (url.host_str() == Some(HOST))
-            .then(|| "no key: set ANTHROPIC_API_KEY, or `key_env` or `key` in the endpoint's file".into())
+        missing_key(url, HOST, "ANTHROPIC_API_KEY")
     }
 
     fn head(&self, profile: &Profile, _: &[ToolDefinition], _: &ToolNames, out: &mut Vec<u8>) -> Result<(), Fault> {
@@ -164,12 +162,7 @@ impl Dialect for Anthropic {
         if request.stream {
             members.insert("stream".into(), true.into());
         }
-        for (name, value) in &members {
-            out.push(b',');
-            write_json(out, name);
-            out.push(b':');
-            write_json(out, value);
-        }
+        write_members(out, &members);
         out.push(b'}');
         Ok(())
     }

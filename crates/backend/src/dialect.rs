@@ -214,3 +214,31 @@ pub fn write_json(out: &mut Vec<u8>, value: &impl serde::Serialize) {
     // Writing to memory can't fail, and neither can values whose keys are texts.
     let _ = serde_json::to_writer(out, value);
 }
+
+/// Appends `,"name":value` for each member, to an object that has members already.
+pub fn write_members(out: &mut Vec<u8>, members: &Map<String, Value>) {
+    for (name, value) in members {
+        out.push(b',');
+        write_json(out, name);
+        out.push(b':');
+        write_json(out, value);
+    }
+}
+
+/// Appends an item to a list, with a comma before it unless it is the first.
+pub fn write_item(out: &mut Vec<u8>, first: &mut bool, value: &Value) {
+    if !std::mem::replace(first, false) {
+        out.push(b',');
+    }
+    write_json(out, value);
+}
+
+/// Whether a URL is of this host.
+pub(crate) fn is_at(url: &str, host: &str) -> bool {
+    reqwest::Url::parse(url).is_ok_and(|url| url.host_str() == Some(host))
+}
+
+/// What to say when there is no key for a host that never answers without one.
+pub(crate) fn missing_key(url: &str, host: &str, variable: &str) -> Option<String> {
+    is_at(url, host).then(|| format!("no key: set {variable}, or `key_env` or `key` in the endpoint's file"))
+}

@@ -1,7 +1,6 @@
 //! One request and its answer: tries, time limits, cancellation, and the answer's bytes on their way to the decoder.
 
 use std::collections::VecDeque;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -21,6 +20,7 @@ use crate::redact::{Redactor, show_url};
 use crate::retry::{Backoff, reset_after, retry_after};
 use crate::sse::{Event, SseError};
 use crate::tool_names::ToolNames;
+use crate::waiting::Clock;
 
 /// The most that a whole body may hold, counted while it is read.
 const MAX_BODY: usize = 64 << 20;
@@ -60,8 +60,7 @@ pub(crate) struct Exchange<'a, R> {
     whole: Option<(String, RequestBuilder)>,
     cx: &'a CallCx,
     backoff: Backoff,
-    deadline: Instant,
-    total: Duration,
+    clock: Clock,
     sent: Instant,
     bytes: usize,
     retries: u32,
@@ -94,9 +93,7 @@ impl<'a, R: Reader> Exchange<'a, R> {
             whole: None,
             cx,
             backoff,
-            // A limit too far away to be a time is none; a year is as good.
-            deadline: now.checked_add(total).unwrap_or(now + Duration::from_secs(365 * 86400)),
-            total,
+            clock: Clock::start(total),
             sent: now,
             bytes: 0,
             retries: 0,
@@ -200,7 +197,7 @@ impl<'a, R: Reader> Exchange<'a, R> {
 
     /// How long to wait before the next try after an error, or the error when there is none.
     fn wait_before_retry(&self, mut error: BackendError) -> Result<(Duration, BackendError), BackendError> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
+        let left = self.clock.deadline.saturating_duration_since(Instant::now());
         if self.given || !error.is_transient() || self.retries >= self.profile.retries || left.is_zero() {
             return Err(error);
         }
@@ -244,7 +241,10 @@ impl<'a, R: Reader> Exchange<'a, R> {
         self.sent = Instant::now();
         self.bytes = 0;
         let first_byte = self.profile.timeouts.first_byte;
-        let response = self.within(self.sent, first_byte, "no answer", request.send()).await?;
+        let response = self
+            .clock
+            .within(&self.target.shown, self.sent, first_byte, "no answer", request.send())
+            .await?;
         let response = response.map_err(|error| self.not_sent(error))?;
         let status = response.status();
         if status.is_success() {
@@ -295,7 +295,11 @@ impl<'a, R: Reader> Exchange<'a, R> {
         let idle = self.profile.timeouts.idle;
         // What has come of the explanation is enough.
         while body.len() < MAX_ERROR_BODY {
-            match self.within(Instant::now(), idle, "no more", response.chunk()).await {
+            match self
+                .clock
+                .within(&self.target.shown, Instant::now(), idle, "no more", response.chunk())
+                .await
+            {
                 Ok(Ok(Some(chunk))) => body.extend_from_slice(&chunk),
                 _ => break,
             }
@@ -434,35 +438,16 @@ impl<'a, R: Reader> Exchange<'a, R> {
             _ if complete => (Instant::now(), timeouts.idle.min(AFTER_FINISH), "nothing more"),
             _ => (Instant::now(), timeouts.idle, "nothing more"),
         };
-        let chunk = self.within(from, limit, what, response.chunk()).await?;
+        let chunk = self
+            .clock
+            .within(&self.target.shown, from, limit, what, response.chunk())
+            .await?;
         let chunk = chunk.map_err(|error| self.error(200, Fault::Incomplete(self.words(error)), None))?;
         self.bytes += chunk.as_ref().map_or(0, bytes::Bytes::len);
         if self.bytes > MAX_STREAM {
             return Err(self.malformed(format!("it is larger than {} MiB", MAX_STREAM >> 20)));
         }
         Ok(chunk)
-    }
-
-    /// Waits no longer than a limit, and not beyond the time for the whole request.
-    async fn within<T>(
-        &self,
-        from: Instant,
-        limit: Duration,
-        what: &str,
-        work: impl Future<Output = T>,
-    ) -> Result<T, BackendError> {
-        let end = from.checked_add(limit).unwrap_or(self.deadline).min(self.deadline);
-        tokio::time::timeout_at(end, work).await.map_err(|_| {
-            let what = if end == self.deadline {
-                format!("the whole request may take {}", show_duration(self.total))
-            } else {
-                format!("{what} within {}", show_duration(limit))
-            };
-            BackendError::TimedOut {
-                target: self.target.shown.clone(),
-                what,
-            }
-        })
     }
 
     fn emit(&mut self, deltas: Vec<Delta>) {

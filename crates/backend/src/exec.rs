@@ -4,11 +4,8 @@
 //! there any more, or not at its place: an answer that was not read to its end ends the program with it.
 
 use std::collections::VecDeque;
-use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
-use decanus_base::units::show_duration;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tokio::time::Instant;
@@ -25,6 +22,7 @@ use crate::reader::error_of;
 use crate::redact::Redactor;
 use crate::sse::SseError;
 use crate::tool_names::ToolNames;
+use crate::waiting::Clock;
 
 /// The length of the longest tool name, as with other backends.
 const MAX_TOOL_NAME: usize = 64;
@@ -122,8 +120,7 @@ struct Answer<'a> {
     request: Vec<u8>,
     names: ToolNames,
     cx: &'a CallCx,
-    deadline: Instant,
-    total: Duration,
+    clock: Clock,
     sent: Instant,
     bytes: usize,
     running: Option<Running>,
@@ -145,8 +142,7 @@ impl<'a> Answer<'a> {
             request,
             names,
             cx,
-            deadline: now.checked_add(total).unwrap_or(now + Duration::from_secs(365 * 86400)),
-            total,
+            clock: Clock::start(total),
             sent: now,
             bytes: 0,
             running: None,
@@ -195,7 +191,10 @@ impl<'a> Answer<'a> {
             0 => (self.sent, timeouts.first_byte, "no answer"),
             _ => (Instant::now(), timeouts.idle, "nothing more"),
         };
-        let read = self.within(from, limit, what, running.read(&mut buffer)).await?;
+        let read = self
+            .clock
+            .within(&self.conversation.target, from, limit, what, running.read(&mut buffer))
+            .await?;
         match read {
             Ok(n @ 1..) => {
                 self.running = Some(running);
@@ -261,13 +260,15 @@ impl<'a> Answer<'a> {
     async fn write(&mut self, running: &mut Running) -> Result<std::io::Result<()>, BackendError> {
         self.sent = Instant::now();
         let limit = self.conversation.profile.timeouts.first_byte;
-        self.within(
-            self.sent,
-            limit,
-            "it did not read its request",
-            running.write(&self.request),
-        )
-        .await
+        self.clock
+            .within(
+                &self.conversation.target,
+                self.sent,
+                limit,
+                "it did not read its request",
+                running.write(&self.request),
+            )
+            .await
     }
 
     /// Takes what the program said.
@@ -311,28 +312,6 @@ impl<'a> Answer<'a> {
             }
             self.ready.push_back(delta);
         }
-    }
-
-    /// Waits no longer than a limit, and not beyond the time for the whole request.
-    async fn within<T>(
-        &self,
-        from: Instant,
-        limit: Duration,
-        what: &str,
-        work: impl Future<Output = T>,
-    ) -> Result<T, BackendError> {
-        let end = from.checked_add(limit).unwrap_or(self.deadline).min(self.deadline);
-        tokio::time::timeout_at(end, work).await.map_err(|_| {
-            let what = if end == self.deadline {
-                format!("the whole request may take {}", show_duration(self.total))
-            } else {
-                format!("{what} within {}", show_duration(limit))
-            };
-            BackendError::TimedOut {
-                target: self.conversation.target.clone(),
-                what,
-            }
-        })
     }
 
     fn error(&self, fault: Fault) -> BackendError {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::anthropic::input_object;
 use crate::conversation::Delta;
-use crate::dialect::{Dialect, Fault, Request, StreamDecoder, write_json};
+use crate::dialect::{Dialect, Fault, Request, StreamDecoder, missing_key, write_json, write_members};
 use crate::embed::EmbeddingApi;
 use crate::gemini_decode::{GeminiDecoder, decode};
 use crate::open_message::{add, close};
@@ -83,9 +83,7 @@ impl Dialect for Gemini {
     }
 
     fn missing_key(&self, url: &str) -> Option<String> {
-        let url = reqwest::Url::parse(url).ok()?;
-        (url.host_str() == Some(HOST))
-            .then(|| "no key: set GEMINI_API_KEY, or `key_env` or `key` in the endpoint's file".into())
+        missing_key(url, HOST, "GEMINI_API_KEY")
     }
 
     fn head(
@@ -147,12 +145,7 @@ impl Dialect for Gemini {
         }
         close(out);
         out.push(b']');
-        for (name, value) in members(request)? {
-            out.push(b',');
-            write_json(out, &name);
-            out.push(b':');
-            write_json(out, &value);
-        }
+        write_members(out, &members(request)?);
         out.push(b'}');
         Ok(())
     }

@@ -54,6 +54,7 @@ pub mod tool_choice;
 pub mod tool_names;
 pub mod turns;
 pub mod vllm;
+mod waiting;
 pub mod wire_schema;
 
 pub use collect::{Collector, Response};

@@ -9,7 +9,7 @@ use decanus_chat::{Arguments, Role, ToolDefinition, Usage};
 use serde_json::{Map, Value, json};
 
 use crate::conversation::Delta;
-use crate::dialect::{Dialect, Fault, Framing, Request, StreamDecoder, write_json};
+use crate::dialect::{Dialect, Fault, Framing, Request, StreamDecoder, write_item, write_json, write_members};
 use crate::embed::EmbeddingApi;
 use crate::inline_refs::inline_refs;
 use crate::ollama_decode::{LineDecoder, decode};
@@ -103,13 +103,8 @@ impl Dialect for Ollama {
     }
 
     fn turn(&self, turn: &Turn, names: &ToolNames, first: bool, out: &mut Vec<u8>) {
-        let mut separate = !first;
-        let mut message = |value: Value| {
-            if std::mem::replace(&mut separate, true) {
-                out.push(b',');
-            }
-            write_json(out, &value);
-        };
+        let mut first = first;
+        let mut message = |value: Value| write_item(out, &mut first, &value);
         match turn {
             Turn::System(text) => message(json!({"role": "system", "content": text})),
             Turn::User(text) => message(json!({"role": "user", "content": text})),
@@ -170,12 +165,7 @@ impl Dialect for Ollama {
             members.insert("format".into(), format);
         }
         members.sort_keys();
-        for (name, value) in &members {
-            out.push(b',');
-            write_json(out, name);
-            out.push(b':');
-            write_json(out, value);
-        }
+        write_members(out, &members);
         // Left out, it is true.
         out.extend_from_slice(if request.stream {
             b",\"stream\":true}"

@@ -5,7 +5,7 @@ use decanus_chat::{Message, Role, ToolDefinition};
 use serde_json::{Map, Value, json};
 
 use crate::conversation::Delta;
-use crate::dialect::{Dialect, Fault, Request, StreamDecoder, write_json};
+use crate::dialect::{self, Dialect, Fault, Request, StreamDecoder, is_at, write_item, write_json, write_members};
 use crate::embed::EmbeddingApi;
 use crate::openai_decode::{ChatDecoder, decode};
 use crate::profile::Profile;
@@ -49,12 +49,12 @@ pub(crate) fn bearer(key: &Secret) -> (&'static str, Secret) {
 
 /// Whether a URL is OpenAI's own.
 pub(crate) fn is_openai(url: &str) -> bool {
-    reqwest::Url::parse(url).is_ok_and(|url| url.host_str() == Some(OPENAI_HOST))
+    is_at(url, OPENAI_HOST)
 }
 
 /// What to say when there is no key for OpenAI.
 pub(crate) fn missing_key(url: &str) -> Option<String> {
-    is_openai(url).then(|| "no key: set OPENAI_API_KEY, or `key_env` or `key` in the endpoint's file".into())
+    dialect::missing_key(url, OPENAI_HOST, "OPENAI_API_KEY")
 }
 
 impl Dialect for OpenAi {
@@ -114,13 +114,8 @@ impl Dialect for OpenAi {
     }
 
     fn turn(&self, turn: &Turn, names: &ToolNames, first: bool, out: &mut Vec<u8>) {
-        let mut separate = !first;
-        let mut message = |value: Value| {
-            if std::mem::replace(&mut separate, true) {
-                out.push(b',');
-            }
-            write_json(out, &value);
-        };
+        let mut first = first;
+        let mut message = |value: Value| write_item(out, &mut first, &value);
         match turn {
             Turn::System(text) => message(json!({"role": "system", "content": text})),
             Turn::User(text) => message(json!({"role": "user", "content": text})),
@@ -195,12 +190,7 @@ impl Dialect for OpenAi {
                 members.insert("stream_options".into(), json!({"include_usage": true}));
             }
         }
-        for (name, value) in &members {
-            out.push(b',');
-            write_json(out, name);
-            out.push(b':');
-            write_json(out, value);
-        }
+        write_members(out, &members);
         out.push(b'}');
         Ok(())
     }

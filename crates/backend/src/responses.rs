@@ -10,7 +10,7 @@ use decanus_chat::{FunctionCall, Message, ProviderParts, Role, ToolDefinition};
 use serde_json::{Map, Value, json};
 
 use crate::conversation::Delta;
-use crate::dialect::{Dialect, Fault, Request, StreamDecoder, write_json};
+use crate::dialect::{Dialect, Fault, Request, StreamDecoder, write_json, write_members};
 use crate::embed::EmbeddingApi;
 use crate::openai::{bearer, is_openai, missing_key};
 use crate::profile::Profile;
@@ -289,12 +289,7 @@ impl Dialect for Responses {
 
         members.sort_keys();
         out.push(b']');
-        for (name, value) in &members {
-            out.push(b',');
-            write_json(out, name);
-            out.push(b':');
-            write_json(out, value);
-        }
+        write_members(out, &members);
         out.push(b'}');
         Ok(())
     }
