@@ -6,6 +6,7 @@
 
 mod chat;
 mod local;
+mod peers;
 mod round;
 mod start;
 mod table;
@@ -17,13 +18,15 @@ use std::process::ExitCode;
 type Failed = Box<dyn std::error::Error>;
 
 const HELP: &str = "\
-decanus-bench [start] [chat] [rounds] [local]: all four when none is named
+decanus-bench [start] [chat] [rounds] [peers] [local]: all when none is named
 
   DECANUS_BENCH_BINARY   the decanus binary to start (default: beside this program)
   DECANUS_BENCH_STARTS   starts of each program (default: 300)
   DECANUS_BENCH_ROUNDS   rounds of each case (default: 2000; with a chat file a quarter)
   DECANUS_BENCH_ONLY     only the cases whose names contain this text
   DECANUS_BENCH_MODEL    the model's GGUF file, for `local`
+  DECANUS_BENCH_PEERS    the program of bench/peers, for `peers`
+  PEERS_PYTHON           a Python that has the packages openai and litellm, for `peers`
   XLLAMACPP_PYTHON       a Python that has the package xllamacpp, for `local`";
 
 /// What is measured, and how often.
@@ -34,6 +37,9 @@ pub struct Options {
     chat: PathBuf,
     /// The local model's own measuring program.
     speed: PathBuf,
+    /// What makes the calls of `peers` by other libraries.
+    peers: PathBuf,
+    peers_python: PathBuf,
     project: PathBuf,
     scratch: PathBuf,
     starts: usize,
@@ -50,6 +56,10 @@ impl Options {
             hello: folder.join("decanus-bench-hello"),
             chat: folder.join("decanus-bench-chat"),
             speed: folder.join("examples/speed"),
+            peers: std::env::var_os("DECANUS_BENCH_PEERS")
+                .map_or_else(|| folder.join("decanus-bench-peers"), PathBuf::from),
+            peers_python: std::env::var_os("PEERS_PYTHON")
+                .map_or_else(|| folder.join("peers-python/bin/python"), PathBuf::from),
             project: Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/lab"),
             scratch: folder.to_owned(),
             starts: number("DECANUS_BENCH_STARTS", 300)?,
@@ -70,7 +80,7 @@ fn main() -> ExitCode {
     let chosen: Vec<String> = std::env::args().skip(1).collect();
     if let Some(other) = chosen
         .iter()
-        .find(|c| !["start", "chat", "rounds", "local"].contains(&c.as_str()))
+        .find(|c| !["start", "chat", "rounds", "peers", "local"].contains(&c.as_str()))
     {
         let asked = other == "--help" || other == "-h";
         eprintln!("{HELP}");
@@ -103,6 +113,9 @@ fn measure(chosen: &[String]) -> Result<Vec<table::Row>, Failed> {
     }
     if wants("rounds") {
         rows.extend(round::measure(&options)?);
+    }
+    if wants("peers") {
+        rows.extend(peers::measure(&options)?);
     }
     if wants("local") {
         rows.extend(local::measure(&options)?);

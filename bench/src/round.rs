@@ -231,7 +231,7 @@ impl Floor {
                 .await?
                 .error_for_status()?;
             if self.stream {
-                events(response).await?;
+                events(response, |_| {}).await?;
             } else {
                 response.json::<Value>().await?;
             }
@@ -244,14 +244,14 @@ impl Floor {
 }
 
 /// Reads a stream of server-sent events, as simply as can be.
-async fn events(mut response: Response) -> Result<(), Failed> {
+pub async fn events(mut response: Response, mut each: impl FnMut(Value)) -> Result<(), Failed> {
     let mut buffer = Vec::new();
     while let Some(chunk) = response.chunk().await? {
         buffer.extend_from_slice(&chunk);
         while let Some(end) = buffer.windows(2).position(|w| w == b"\n\n") {
             let data = buffer[..end].strip_prefix(b"data: ").unwrap_or_default();
             if data != b"[DONE]" {
-                serde_json::from_slice::<Value>(data)?;
+                each(serde_json::from_slice(data)?);
             }
             buffer.drain(..end + 2);
         }

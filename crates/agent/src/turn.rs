@@ -4,7 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use decanus_backend::profile::Prices;
-use decanus_backend::{CallCx, Collector, Conversation, Delta, FinishReason, Profile, Response, View};
+use decanus_backend::{
+    CallCx, Collector, Conversation, Delta, FinishReason, Profile, RawAnswer, RawLog, Response, View,
+};
 use decanus_chat::strategy::{Window, estimate_tokens};
 use decanus_chat::{
     Effect, FunctionCall, FunctionCallOutput, Message, Meta, ProviderParts, Role, StoreError, ToolDefinition,
@@ -83,6 +85,8 @@ pub struct Outcome {
     pub idle: bool,
     /// Why the run failed, if it did.
     pub error: Option<AgentError>,
+    /// The bytes of the last answer, when the run failed.
+    pub raw: Option<RawAnswer>,
     /// Where what there was of a failed request is kept, if it is.
     pub snapshot: Option<std::path::PathBuf>,
 }
@@ -104,12 +108,16 @@ struct Turn<'a> {
     run: &'a Run,
     store: &'a mut dyn Transcript,
     version: Version,
+    /// The conversation so far, but for what is not yet taken up of what was added.
     messages: Vec<Message>,
+    /// How many of the run's messages are taken up.
+    taken: usize,
     ids: HashSet<String>,
     /// The backend that answers.
     backend: String,
     /// Tokens of the whole chat.
     totals: Usage,
+    raw: RawLog,
     outcome: Outcome,
 }
 
@@ -179,15 +187,18 @@ impl Agent {
             version: store.version(),
             store,
             messages: request.messages.clone(),
+            taken: 0,
             ids,
             backend: self.conversation.backend().to_owned(),
             totals: request.totals,
+            raw: RawLog::default(),
             outcome: Outcome::default(),
         };
         let result = self.steps(&request, &mut turn).await;
         let mut outcome = turn.outcome;
         outcome.rounds = run.rounds();
         outcome.error = result.err();
+        outcome.raw = turn.raw.take().filter(|_| outcome.error.is_some());
         outcome
     }
 
@@ -195,6 +206,7 @@ impl Agent {
         order_outputs(&mut turn.messages);
         let pending = decanus_chat::plan::pending(&turn.messages);
         self.resume(&pending, turn).await?;
+        turn.take_up();
         if let Some(question) = &request.question {
             turn.store(&Meta::new(), vec![Message::user(question.clone())])?;
         } else if !turn.asks_for_an_answer() {
@@ -202,6 +214,8 @@ impl Agent {
             return Ok(());
         }
         let mut repetition = Repetition::default();
+        // The text of a turn in which the provider made a pause.
+        let mut begun = String::new();
         let mut empty_before = false;
         let mut repaired = false;
         let mut tool_choice = request.tool_choice.as_deref();
@@ -211,7 +225,7 @@ impl Agent {
             let (response, failed) = self.complete(request, tool_choice, turn).await;
             // It may be another one than before.
             self.conversation.backend().clone_into(&mut turn.backend);
-            turn.outcome.answer.clone_from(&response.text);
+            turn.outcome.answer = format!("{begun}{}", response.text);
             turn.outcome.usage += response.usage;
             let (prices, excluded) = match self.conversation.endpoint() {
                 Some(profile) => (profile.prices, profile.excludes_cached()),
@@ -236,6 +250,11 @@ impl Agent {
                 turn.run.emit(Event::Warning(text));
             }
             tool_choice = None;
+            if response.finish == Some(FinishReason::Paused) && response.calls.is_empty() {
+                begun.clone_from(&turn.outcome.answer);
+                turn.store_response(response)?;
+                continue;
+            }
             if response.calls.is_empty() && response.text.trim().is_empty() {
                 // It was a request all the same, and its tokens count.
                 turn.store_response(response)?;
@@ -250,6 +269,7 @@ impl Agent {
             }
             empty_before = false;
             let calls = turn.store_response(response)?;
+            begun.clear();
             if calls.is_empty() {
                 match self.check(request, turn) {
                     Ok(()) => return Ok(()),
@@ -308,8 +328,11 @@ impl Agent {
         &mut self,
         request: &Request,
         tool_choice: Option<&str>,
-        turn: &Turn<'_>,
+        turn: &mut Turn<'_>,
     ) -> (Response, Option<AgentError>) {
+        // What an earlier request brought is not the answer to this one.
+        turn.raw.take();
+        turn.take_up();
         let budget = turn.run.limits().context_tokens;
         let messages = match request.window.view(&turn.messages, budget, self.overhead) {
             Ok(messages) => messages,
@@ -327,6 +350,7 @@ impl Agent {
             stream: request.stream,
             explain: request.explain,
             pass: None,
+            raw: turn.raw.clone(),
         };
         let mut collector = Collector::new();
         let mut template = false;
@@ -375,8 +399,9 @@ impl Agent {
             }
         };
         self.dispatcher.dispatch(calls, run, &mut sink).await;
-        let answer = turn.messages.iter().rposition(|m| m.role == Role::User).unwrap_or(0);
-        order_outputs(&mut turn.messages[answer..]);
+        let messages = turn.take_up();
+        let answer = messages.iter().rposition(|m| m.role == Role::User).unwrap_or(0);
+        order_outputs(&mut messages[answer..]);
         failed.map_or(Ok(()), Err)
     }
 
@@ -408,6 +433,16 @@ impl Agent {
 }
 
 impl Turn<'_> {
+    /// Takes up what the run has added: the messages so far. Only when another request needs them, so that a long answer
+    /// is not there twice.
+    fn take_up(&mut self) -> &mut Vec<Message> {
+        let added = &self.outcome.messages[self.taken..];
+        self.messages
+            .extend(added.iter().filter(|m| m.role != Role::Meta).cloned());
+        self.taken = self.outcome.messages.len();
+        &mut self.messages
+    }
+
     fn asks_for_an_answer(&self) -> bool {
         self.messages
             .last()
@@ -419,8 +454,7 @@ impl Turn<'_> {
         if meta.pairs().next().is_some() {
             self.outcome.messages.push(meta.to_message());
         }
-        self.outcome.messages.extend(messages.iter().cloned());
-        self.messages.extend(messages);
+        self.outcome.messages.extend(messages);
         Ok(())
     }
 

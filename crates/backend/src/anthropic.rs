@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::anthropic_decode::{MessagesDecoder, decode};
 use crate::conversation::Delta;
+use crate::count::CountApi;
 use crate::dialect::{Dialect, Fault, Request, StreamDecoder, missing_key, write_json, write_members};
 use crate::open_message::{add, close, is_open};
 use crate::profile::Profile;
@@ -73,6 +74,13 @@ impl Dialect for Anthropic {
         })
     }
 
+    fn counting(&self, profile: &Profile) -> Option<(CountApi, String)> {
+        Some((
+            CountApi::Anthropic,
+            format!("{}/count_tokens", self.path(profile, false)),
+        ))
+    }
+
     fn path(&self, profile: &Profile, _: bool) -> String {
         // What other programs read from ANTHROPIC_BASE_URL is a bare host.
         let bare = reqwest::Url::parse(&profile.url).is_ok_and(|url| url.path() == "/");
@@ -121,7 +129,12 @@ impl Dialect for Anthropic {
                 close(out);
                 let mut content = self.own_parts(parts.as_ref());
                 let text = text.as_deref().filter(|t| !t.trim().is_empty());
-                content.extend(text.map(text_block));
+                let kept: String = content.iter().filter_map(kept_text).collect();
+                if text != Some(kept.as_str()) {
+                    // Somebody has changed the text since, or it was not kept among the parts.
+                    content.retain(|part| kept_text(part).is_none());
+                    content.extend(text.map(text_block));
+                }
                 for call in calls {
                     let (id, name) = (wire_id(&call.id), names.wire(&call.name));
                     let input = input_object(&call.arguments);
@@ -348,6 +361,11 @@ fn result_block(output: &Output) -> Value {
         block["is_error"] = true.into();
     }
     block
+}
+
+/// The text of a part that is text: kept where its place among what the provider's own tools did matters.
+fn kept_text(part: &Value) -> Option<&str> {
+    part["text"].as_str().filter(|_| part["type"] == "text")
 }
 
 /// The form of an id that the API takes, for ids that other providers made.

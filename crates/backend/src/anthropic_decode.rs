@@ -234,7 +234,7 @@ impl MessagesDecoder {
     fn delta(&mut self, index: Option<u64>, delta: &Value, out: &mut Vec<Delta>) {
         let text = |name: &str| delta.get(name).and_then(Value::as_str).unwrap_or_default();
         if text("type") == "text_delta" {
-            return self.text(text("text"), out);
+            self.text(text("text"), out);
         }
         let position = match index {
             Some(index) => self.indices.get(&index).copied(),
@@ -243,6 +243,7 @@ impl MessagesDecoder {
         let Some(position) = position else { return };
         let block = &mut self.blocks[position];
         match text("type") {
+            "text_delta" => append(&mut block.value, "text", text("text")),
             "input_json_delta" => {
                 let json = text("partial_json");
                 block.json.push_str(json);
@@ -289,6 +290,11 @@ impl MessagesDecoder {
         }
         let mut calls = false;
         let mut answered = false;
+        // What the provider's own tools did stands between texts, and has to be sent back where it stood.
+        let in_order = self
+            .blocks
+            .iter()
+            .any(|b| b.kind == Kind::Part && is_own_tool(&b.value));
         for (position, block) in std::mem::take(&mut self.blocks).into_iter().enumerate() {
             let Block { kind, mut value, json } = block;
             // Streams give the input in deltas, bodies (and some servers' streams) at the start.
@@ -299,7 +305,12 @@ impl MessagesDecoder {
                 other => Some(other.to_string()),
             };
             match kind {
-                Kind::Text => {}
+                Kind::Text => {
+                    let is_empty = value["text"].as_str().is_none_or(|text| text.trim().is_empty());
+                    if in_order && !is_empty {
+                        out.push(Delta::Part(value));
+                    }
+                }
                 Kind::Call => {
                     calls = true;
                     out.extend(given.map(|arguments| Delta::Call {
@@ -340,6 +351,12 @@ impl MessagesDecoder {
     }
 }
 
+/// Whether a block is a call of a tool that the provider runs itself, or its result.
+fn is_own_tool(block: &Value) -> bool {
+    let kind = block["type"].as_str().unwrap_or_default();
+    kind.ends_with("_tool_use") || kind.ends_with("_tool_result")
+}
+
 fn reasoning(text: &str, out: &mut Vec<Delta>) {
     if !text.is_empty() {
         out.push(Delta::Reasoning(text.to_owned()));
@@ -363,7 +380,7 @@ fn finish_reason(word: &str) -> FinishReason {
         "tool_use" => FinishReason::ToolCalls,
         "max_tokens" | "model_context_window_exceeded" => FinishReason::Length,
         "refusal" => FinishReason::ContentFilter,
-        // `pause_turn` among them: the provider's own tools are not offered, so nothing has to be sent back.
+        "pause_turn" => FinishReason::Paused,
         other => FinishReason::Other(other.to_owned()),
     }
 }

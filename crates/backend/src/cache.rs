@@ -321,13 +321,21 @@ impl Conversation for CachedConversation {
         };
         let (cache, own) = (&self.cache, &mut self.own);
         let mut collector = Some(Collector::new());
+        let mut size = 0;
         let answer = self.inner.complete(view, cx).map(move |delta| {
             match (&delta, collector.as_mut()) {
                 // It is not the answer of the endpoint that the key is made for.
                 (Ok(Delta::Endpoint(_)) | Err(_), _) => collector = None,
                 (Ok(delta), Some(collecting)) => {
                     collecting.push(delta);
-                    if matches!(delta, Delta::Finish(_))
+                    size += match delta {
+                        Delta::Text(text) | Delta::Reasoning(text) => text.len(),
+                        Delta::Call { arguments, .. } => arguments.len(),
+                        _ => 0,
+                    };
+                    if size > MAX_ANSWER {
+                        collector = None;
+                    } else if matches!(delta, Delta::Finish(_))
                         && let Some(collected) = collector.take()
                         && let Some(answer) = Answer::of(collected.finish())
                     {
@@ -365,6 +373,9 @@ impl Conversation for CachedConversation {
     }
 }
 
+/// The most bytes of an answer that is kept: while it comes it is in memory once more.
+const MAX_ANSWER: usize = 16 << 20;
+
 impl Answer {
     /// An answer that is worth keeping: complete, and not empty.
     fn of(response: Response) -> Option<Self> {
@@ -377,7 +388,9 @@ impl Answer {
                 FinishReason::Stop => "stop".into(),
                 FinishReason::ToolCalls => "tool_calls".into(),
                 // Half an answer is not the answer.
-                FinishReason::Length | FinishReason::ContentFilter | FinishReason::Other(_) => return None,
+                FinishReason::Length | FinishReason::ContentFilter | FinishReason::Paused | FinishReason::Other(_) => {
+                    return None;
+                }
             },
             calls: response.calls.iter().map(|c| c.to_message().content).collect(),
             text: response.text,

@@ -8,10 +8,13 @@ use futures::stream::BoxStream;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
+use crate::count::Counter;
 use crate::embed::Embedder;
 use crate::error::BackendError;
+use crate::image::Painter;
 use crate::limits::Pass;
 use crate::profile::Profile;
+use crate::raw::RawLog;
 
 /// A provider. One per kind; endpoints differ in their [`Profile`].
 pub trait Backend: Send + Sync {
@@ -31,6 +34,26 @@ pub trait Backend: Send + Sync {
     fn embedder(&self, profile: Arc<Profile>) -> Result<Box<dyn Embedder>, BackendError> {
         Err(BackendError::Config(format!(
             "endpoint `{}`: the backend {} has no embeddings",
+            profile.name,
+            self.name()
+        )))
+    }
+
+    /// What counts the tokens of requests to an endpoint as the provider does. None: this provider does not count.
+    ///
+    /// # Errors
+    /// When the profile lacks what it needs.
+    fn counter(&self, _profile: Arc<Profile>) -> Result<Option<Box<dyn Counter>>, BackendError> {
+        Ok(None)
+    }
+
+    /// What makes pictures at an endpoint. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// When this provider makes none, or the profile lacks what it needs.
+    fn painter(&self, profile: Arc<Profile>) -> Result<Box<dyn Painter>, BackendError> {
+        Err(BackendError::Config(format!(
+            "endpoint `{}`: the backend {} makes no pictures",
             profile.name,
             self.name()
         )))
@@ -98,6 +121,8 @@ pub struct CallCx {
     pub explain: bool,
     /// The request's place at its endpoint, where that has limits.
     pub pass: Option<Pass>,
+    /// Where the bytes of the answer are kept, for who looks into a failure.
+    pub raw: RawLog,
 }
 
 /// A piece of an answer.
@@ -153,6 +178,8 @@ pub enum FinishReason {
     Stop,
     /// The model waits for tool results.
     ToolCalls,
+    /// The provider made a pause in a long turn of its own tools: it goes on when it is sent back what it said.
+    Paused,
     /// The output limit cut it.
     Length,
     /// The provider's filter cut it.

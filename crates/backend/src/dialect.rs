@@ -11,7 +11,9 @@ use decanus_chat::{ToolDefinition, Usage};
 use serde_json::{Map, Value};
 
 use crate::conversation::{Delta, View};
+use crate::count::CountApi;
 use crate::embed::EmbeddingApi;
+use crate::image::ImageApi;
 use crate::profile::Profile;
 use crate::sse::Event;
 use crate::tool_names::ToolNames;
@@ -126,6 +128,16 @@ pub trait Dialect: Send + Sync + 'static {
 
     /// The form in which this provider gives embeddings, if it does.
     fn embeddings(&self) -> Option<EmbeddingApi> {
+        None
+    }
+
+    /// How this provider counts the tokens of a request, if it does, and under which path.
+    fn counting(&self, _profile: &Profile) -> Option<(CountApi, String)> {
+        None
+    }
+
+    /// The form in which this provider makes pictures, if it does.
+    fn images(&self) -> Option<ImageApi> {
         None
     }
 

@@ -3,31 +3,21 @@
 //! Requests go the way of all others (time limits, retries, errors without credentials); the three forms that providers
 //! have for them are here.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
 use decanus_base::text::brief;
 use decanus_chat::Usage;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use reqwest::header::ACCEPT;
 use serde_json::{Map, Value, json};
-use tokio_util::sync::CancellationToken;
 
 use crate::body::malformed;
-use crate::client::Clients;
-use crate::conversation::{CallCx, Delta};
-use crate::dialect::{Fault, Framing, StreamDecoder};
+use crate::dialect::Fault;
 use crate::error::BackendError;
-use crate::exchange::{Exchange, Target};
 use crate::ollama::with_options;
 use crate::profile::Profile;
-use crate::reader::Reader;
 use crate::refusal;
-use crate::retry::Backoff;
-use crate::tool_names::ToolNames;
+use crate::whole::Whole;
 
 /// Vectors of texts.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -213,43 +203,7 @@ fn same_length(vectors: &[Vec<f32>]) -> Result<(), String> {
 /// Embeddings over HTTP.
 pub(crate) struct HttpEmbedder {
     pub api: EmbeddingApi,
-    pub clients: Clients,
-    pub backoff: Backoff,
-    pub profile: Arc<Profile>,
-    pub target: Target,
-}
-
-impl HttpEmbedder {
-    async fn request(&self, texts: &[String]) -> Result<Embeddings, BackendError> {
-        let failed = |fault| match fault {
-            Fault::Config(what) => BackendError::Config(what),
-            other => BackendError::Internal(format!("encoding a request gave {other:?}")),
-        };
-        let body = self.api.body(&self.profile, texts).map_err(failed)?.to_string();
-        let client = self.clients.get(&self.target.url, self.profile.timeouts.connect)?;
-        let request = client
-            .post(self.target.url.clone())
-            .headers(self.target.headers.clone())
-            .header(ACCEPT, "application/json")
-            .body(Bytes::from(body));
-        let cx = CallCx {
-            cancel: CancellationToken::new(),
-            timeout: self.profile.timeouts.total,
-            stream: false,
-            explain: false,
-            pass: None,
-        };
-        let reader = EmbeddingReader {
-            api: self.api,
-            texts: texts.len(),
-            read: Mutex::new(None),
-        };
-        let names = Arc::new(ToolNames::default());
-        let exchange = Exchange::new(reader, &self.profile, &self.target, request, names, &cx, self.backoff);
-        let reader = exchange.run().await?;
-        let read = reader.read.into_inner().unwrap_or_else(PoisonError::into_inner);
-        read.ok_or_else(|| BackendError::Internal("an answer was not read".into()))
-    }
+    pub requests: Whole,
 }
 
 impl Embedder for HttpEmbedder {
@@ -257,46 +211,21 @@ impl Embedder for HttpEmbedder {
         async move {
             let mut all = Embeddings::default();
             for some in texts.chunks(self.api.most_texts()) {
-                let part = self.request(some).await?;
+                let body = self.api.body(&self.requests.profile, some);
+                let decode = |answer: &[u8]| self.api.decode(answer, some.len());
+                let part = self.requests.call(body, decode).await?;
                 all.vectors.extend(part.vectors);
                 all.usage += part.usage;
                 all.model = all.model.or(part.model);
             }
             // Another model may have answered in between.
             same_length(&all.vectors).map_err(|reason| BackendError::Malformed {
-                target: self.target.shown.clone(),
+                target: self.requests.target.shown.clone(),
                 reason,
             })?;
             Ok(all)
         }
         .boxed()
-    }
-}
-
-/// Reads one answer; a body gives no deltas, what it says is kept here.
-struct EmbeddingReader {
-    api: EmbeddingApi,
-    texts: usize,
-    read: Mutex<Option<Embeddings>>,
-}
-
-impl Reader for EmbeddingReader {
-    fn stream(&self) -> Option<(Framing, Box<dyn StreamDecoder>)> {
-        None
-    }
-
-    fn decode(&self, body: &[u8]) -> Result<Vec<Delta>, Fault> {
-        let embeddings = self.api.decode(body, self.texts)?;
-        *self.read.lock().unwrap_or_else(PoisonError::into_inner) = Some(embeddings);
-        Ok(Vec::new())
-    }
-
-    fn refusal(&self, status: u16, body: &[u8]) -> Fault {
-        refusal::from_body(status, body)
-    }
-
-    fn prompt_was_cut(&self, _: &Usage) -> Option<String> {
-        None
     }
 }
 

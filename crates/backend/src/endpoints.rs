@@ -10,6 +10,7 @@ use decanus_base::yaml::{self, YamlError};
 use decanus_base::{Diagnostic, ErrorKind, Project, Secret};
 
 use crate::endpoint_file::{EndpointFile, read};
+use crate::prices;
 use crate::profile::Profile;
 use crate::redact::show_url_text;
 
@@ -172,6 +173,8 @@ pub struct Endpoints {
     folders: Vec<PathBuf>,
     /// Those of the folders that are the user's own.
     own: Vec<PathBuf>,
+    /// The project's and the user's tables of prices, nearest first; they need not exist.
+    prices: Vec<PathBuf>,
     variables: Variables,
 }
 
@@ -189,7 +192,21 @@ impl Endpoints {
         let mut folders = project.search("endpoints");
         folders.extend(std::env::home_dir().map(|home| home.join(".scout/etc/AI")));
         let own = vec![project.home.join("endpoints")];
-        Self::with(folders, Arc::new(|name| std::env::var(name).ok())).with_own(own)
+        let mut endpoints = Self::with(folders, Arc::new(|name| std::env::var(name).ok())).with_own(own);
+        endpoints.prices = project.search("prices.tsv");
+        endpoints
+    }
+
+    /// Fills in what the tokens of an endpoint's model cost, unless its file says so: by `prices.tsv` of the project, of
+    /// the user, and of decanus itself.
+    ///
+    /// # Errors
+    /// A table that can't be read.
+    pub fn price(&self, profile: &mut Profile) -> Result<(), EndpointError> {
+        if profile.prices.is_none() {
+            profile.prices = prices::find(profile, &self.prices).map_err(|e| EndpointError::Config(e.to_string()))?;
+        }
+        Ok(())
     }
 
     /// Says which of the folders are the user's own: files there may start programs.
@@ -204,6 +221,7 @@ impl Endpoints {
         Self {
             folders,
             own: Vec::new(),
+            prices: Vec::new(),
             variables,
         }
     }

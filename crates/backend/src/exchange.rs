@@ -1,13 +1,16 @@
 //! One request and its answer: tries, time limits, cancellation, and the answer's bytes on their way to the decoder.
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use decanus_base::units::show_duration;
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, LOCATION};
-use reqwest::{RequestBuilder, Response, StatusCode, Url};
+use reqwest::{Client, Method, Request, Response, StatusCode, Url};
 use tokio::time::Instant;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::client::causes;
 use crate::conversation::{CallCx, Delta};
@@ -20,7 +23,7 @@ use crate::redact::{Redactor, show_url};
 use crate::retry::{Backoff, reset_after, retry_after};
 use crate::sse::{Event, SseError};
 use crate::tool_names::ToolNames;
-use crate::waiting::Clock;
+use crate::waiting::{Alarm, Clock};
 
 /// The most that a whole body may hold, counted while it is read.
 const MAX_BODY: usize = 64 << 20;
@@ -31,6 +34,24 @@ pub(crate) const MAX_STREAM: usize = 256 << 20;
 /// How long token counts are waited for when the answer itself is complete.
 const AFTER_FINISH: Duration = Duration::from_secs(5);
 
+/// A request that can be sent again and again.
+#[derive(Clone)]
+pub(crate) struct Outgoing {
+    pub client: Client,
+    pub url: Url,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+impl Outgoing {
+    async fn send(&self) -> reqwest::Result<Response> {
+        let mut request = Request::new(Method::POST, self.url.clone());
+        *request.headers_mut() = self.headers.clone();
+        *request.body_mut() = Some(self.body.clone().into());
+        self.client.execute(request).await
+    }
+}
+
 /// Where requests go.
 pub(crate) struct Target {
     pub url: Url,
@@ -40,6 +61,12 @@ pub(crate) struct Target {
     pub shown: String,
     pub headers: HeaderMap,
     pub redactor: Redactor,
+}
+
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Target").field(&self.shown).finish()
+    }
 }
 
 enum Phase {
@@ -54,13 +81,16 @@ pub(crate) struct Exchange<'a, R> {
     reader: R,
     profile: &'a Profile,
     target: &'a Target,
-    request: RequestBuilder,
+    request: Outgoing,
     names: Arc<ToolNames>,
-    /// The id of the last response when the request goes on from it, and the request that does not.
-    whole: Option<(String, RequestBuilder)>,
+    /// The id of the last response when the request goes on from it, and the body that does not.
+    whole: Option<(String, Bytes)>,
     cx: &'a CallCx,
     backoff: Backoff,
     clock: Clock,
+    alarm: Alarm,
+    /// Is done when the caller cancels the request; made once, not for each piece of the answer.
+    cancelled: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     sent: Instant,
     bytes: usize,
     retries: u32,
@@ -77,7 +107,7 @@ impl<'a, R: Reader> Exchange<'a, R> {
         reader: R,
         profile: &'a Profile,
         target: &'a Target,
-        request: RequestBuilder,
+        request: Outgoing,
         names: Arc<ToolNames>,
         cx: &'a CallCx,
         backoff: Backoff,
@@ -94,6 +124,8 @@ impl<'a, R: Reader> Exchange<'a, R> {
             cx,
             backoff,
             clock: Clock::start(total),
+            alarm: Alarm::default(),
+            cancelled: None,
             sent: now,
             bytes: 0,
             retries: 0,
@@ -105,20 +137,24 @@ impl<'a, R: Reader> Exchange<'a, R> {
         }
     }
 
-    /// Sends another request when the provider does not know the response of this id.
-    pub fn or_whole(mut self, id: String, request: RequestBuilder) -> Self {
-        self.whole = Some((id, request));
+    /// Sends another body when the provider does not know the response of this id.
+    pub fn or_whole(mut self, id: String, body: Bytes) -> Self {
+        self.whole = Some((id, body));
         self
     }
 
     /// The next delta, an error as the last item, then nothing.
     pub async fn next(&mut self) -> Option<Result<Delta, BackendError>> {
-        let cancel = self.cx.cancel.clone();
+        // Taken out for as long as both are waited for.
+        let cancelled = self.cancelled.take();
+        let mut cancelled = cancelled.unwrap_or_else(|| Box::pin(self.cx.cancel.clone().cancelled_owned()));
+        let is_over = self.is_over();
         let next = tokio::select! {
             biased;
-            () = cancel.cancelled(), if !self.is_over() => Some(Err(BackendError::Cancelled)),
+            () = &mut cancelled, if !is_over => Some(Err(BackendError::Cancelled)),
             next = self.advance() => next,
         };
+        self.cancelled = Some(cancelled);
         if matches!(next, Some(Err(_))) {
             // Dropping the response closes the connection.
             self.phase = Phase::Done;
@@ -158,9 +194,9 @@ impl<'a, R: Reader> Exchange<'a, R> {
                 Err(error) => error,
             };
             self.phase = Phase::Done;
-            if let Some((_, request)) = self.whole.take_if(|(id, _)| !self.given && is_unknown(id, &error)) {
+            if let Some((_, body)) = self.whole.take_if(|(id, _)| !self.given && is_unknown(id, &error)) {
                 tracing::warn!(endpoint = %self.profile.name, "{error}; sending the whole conversation");
-                self.request = request;
+                self.request.body = body;
                 self.ready.clear();
                 self.held.clear();
                 self.phase = Phase::Send;
@@ -236,17 +272,23 @@ impl<'a, R: Reader> Exchange<'a, R> {
     }
 
     async fn send(&mut self) -> Result<(), BackendError> {
-        let request = self.request.try_clone();
-        let request = request.ok_or_else(|| BackendError::Internal("a request can't be repeated".into()))?;
         self.sent = Instant::now();
         self.bytes = 0;
         let first_byte = self.profile.timeouts.first_byte;
         let response = self
             .clock
-            .within(&self.target.shown, self.sent, first_byte, "no answer", request.send())
+            .within(
+                &self.target.shown,
+                self.sent,
+                first_byte,
+                "no answer",
+                self.request.send(),
+            )
             .await?;
         let response = response.map_err(|error| self.not_sent(error))?;
         let status = response.status();
+        let kind = response.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok());
+        self.cx.raw.begin(status.as_u16(), kind.unwrap_or_default());
         if status.is_success() {
             return self.begin(response);
         }
@@ -305,6 +347,7 @@ impl<'a, R: Reader> Exchange<'a, R> {
             }
         }
         body.truncate(MAX_ERROR_BODY);
+        self.cx.raw.push(&body);
         self.error(status.as_u16(), self.reader.refusal(status.as_u16(), &body), wait)
     }
 
@@ -319,7 +362,7 @@ impl<'a, R: Reader> Exchange<'a, R> {
         };
         let encoding = header(CONTENT_ENCODING);
         if !matches!(encoding.as_str(), "" | "identity") {
-            return Err(self.malformed(format!("it is encoded as {encoding}, which was not asked for")));
+            return Err(self.malformed(format!("it is encoded as {encoding}, which can't be read")));
         }
         let kind = header(CONTENT_TYPE);
         let stream = kind.contains("event-stream")
@@ -431,7 +474,7 @@ impl<'a, R: Reader> Exchange<'a, R> {
     }
 
     /// The next bytes of the answer.
-    async fn chunk(&mut self, response: &mut Response, complete: bool) -> Result<Option<bytes::Bytes>, BackendError> {
+    async fn chunk(&mut self, response: &mut Response, complete: bool) -> Result<Option<Bytes>, BackendError> {
         let timeouts = &self.profile.timeouts;
         let (from, limit, what) = match self.bytes {
             0 => (self.sent, timeouts.first_byte, "no answer"),
@@ -440,10 +483,13 @@ impl<'a, R: Reader> Exchange<'a, R> {
         };
         let chunk = self
             .clock
-            .within(&self.target.shown, from, limit, what, response.chunk())
+            .within_by(&mut self.alarm, &self.target.shown, from, limit, what, response.chunk())
             .await?;
         let chunk = chunk.map_err(|error| self.error(200, Fault::Incomplete(self.words(error)), None))?;
-        self.bytes += chunk.as_ref().map_or(0, bytes::Bytes::len);
+        self.bytes += chunk.as_ref().map_or(0, Bytes::len);
+        if let Some(chunk) = &chunk {
+            self.cx.raw.push(chunk);
+        }
         if self.bytes > MAX_STREAM {
             return Err(self.malformed(format!("it is larger than {} MiB", MAX_STREAM >> 20)));
         }

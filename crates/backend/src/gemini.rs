@@ -6,9 +6,11 @@ use serde_json::{Map, Value, json};
 
 use crate::anthropic::input_object;
 use crate::conversation::Delta;
+use crate::count::CountApi;
 use crate::dialect::{Dialect, Fault, Request, StreamDecoder, missing_key, write_json, write_members};
 use crate::embed::EmbeddingApi;
 use crate::gemini_decode::{GeminiDecoder, decode};
+use crate::image::ImageApi;
 use crate::open_message::{add, close};
 use crate::profile::Profile;
 use crate::refusal;
@@ -62,8 +64,17 @@ impl Dialect for Gemini {
         NAME
     }
 
+    fn images(&self) -> Option<ImageApi> {
+        Some(ImageApi::Gemini)
+    }
+
     fn embeddings(&self) -> Option<EmbeddingApi> {
         Some(EmbeddingApi::Gemini)
+    }
+
+    fn counting(&self, profile: &Profile) -> Option<(CountApi, String)> {
+        let path = self.path(profile, false);
+        Some((CountApi::Gemini, path.replace(":generateContent", ":countTokens")))
     }
 
     fn path(&self, profile: &Profile, stream: bool) -> String {

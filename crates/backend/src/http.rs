@@ -2,26 +2,28 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
 use decanus_chat::{Role, ToolDefinition};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use reqwest::Url;
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
 use crate::client::Clients;
 use crate::conversation::{Backend, CallCx, Conversation, Delta, DryRun, View};
+use crate::count::{Counter, HttpCounter};
 use crate::dialect::{Dialect, Fault, Framing, Request};
 use crate::embed::{Embedder, HttpEmbedder};
 use crate::encode::Encoder;
 use crate::error::BackendError;
-use crate::exchange::{Exchange, Target};
+use crate::exchange::{Exchange, Outgoing, Target};
+use crate::image::{HttpPainter, ImageApi, Painter};
 use crate::profile::Profile;
 use crate::reader::Chat;
 use crate::redact::{Redactor, show_url, show_url_text};
 use crate::retry::Backoff;
 use crate::thread::{Recorder, Thread};
 use crate::tool_names::ToolNames;
+use crate::whole::Whole;
 
 /// A backend that speaks a [`Dialect`] over HTTP.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub struct HttpBackend<D> {
     dialect: Arc<D>,
     clients: Clients,
     backoff: Backoff,
+    /// Where the last conversation was opened: nearly always the next one is opened there too.
+    last: Mutex<Option<(Arc<Profile>, Arc<Target>)>>,
 }
 
 impl<D: Dialect> HttpBackend<D> {
@@ -38,6 +42,7 @@ impl<D: Dialect> HttpBackend<D> {
             dialect: Arc::new(dialect),
             clients,
             backoff: Backoff::default(),
+            last: Mutex::default(),
         }
     }
 
@@ -55,8 +60,7 @@ impl<D: Dialect> Backend for HttpBackend<D> {
     }
 
     fn open(&self, profile: Arc<Profile>) -> Result<Box<dyn Conversation>, BackendError> {
-        let path = |stream| self.dialect.path(&profile, stream);
-        let target = self.target(&profile, [&path(false), &path(true)])?;
+        let target = self.chat_target(&profile)?;
         Ok(Box::new(HttpConversation {
             missing_key: self.missing_key(&profile),
             offer: None,
@@ -71,26 +75,54 @@ impl<D: Dialect> Backend for HttpBackend<D> {
     }
 
     fn embedder(&self, profile: Arc<Profile>) -> Result<Box<dyn Embedder>, BackendError> {
-        let named = |what: String| BackendError::Config(format!("endpoint `{}`: {what}", profile.name));
         let Some(api) = self.dialect.embeddings() else {
-            return Err(named(format!("the backend {} has no embeddings", self.name())));
+            let (endpoint, backend) = (&profile.name, self.name());
+            return Err(BackendError::Config(format!(
+                "endpoint `{endpoint}`: the backend {backend} has no embeddings"
+            )));
         };
         let path = api.path(&profile);
-        let target = self.target(&profile, [&path, &path])?;
-        if let Some(what) = self.missing_key(&profile) {
-            return Err(named(what));
-        }
-        Ok(Box::new(HttpEmbedder {
-            api,
-            clients: self.clients.clone(),
-            backoff: self.backoff,
-            profile,
-            target,
-        }))
+        let requests = self.whole(profile, &path)?;
+        Ok(Box::new(HttpEmbedder { api, requests }))
+    }
+
+    fn counter(&self, profile: Arc<Profile>) -> Result<Option<Box<dyn Counter>>, BackendError> {
+        let Some((api, path)) = self.dialect.counting(&profile) else {
+            return Ok(None);
+        };
+        let requests = self.whole(profile, &path)?;
+        Ok(Some(Box::new(HttpCounter { api, requests })))
+    }
+
+    fn painter(&self, profile: Arc<Profile>) -> Result<Box<dyn Painter>, BackendError> {
+        let Some(api) = self.dialect.images() else {
+            let (endpoint, backend) = (&profile.name, self.name());
+            return Err(BackendError::Config(format!(
+                "endpoint `{endpoint}`: the backend {backend} makes no pictures"
+            )));
+        };
+        let path = match api {
+            ImageApi::OpenAi(path) => path.to_owned(),
+            ImageApi::Responses | ImageApi::Gemini => self.dialect.path(&profile, false),
+        };
+        let requests = self.whole(profile, &path)?;
+        Ok(Box::new(HttpPainter { api, requests }))
     }
 }
 
 impl<D: Dialect> HttpBackend<D> {
+    /// Where requests for answers go.
+    fn chat_target(&self, profile: &Arc<Profile>) -> Result<Arc<Target>, BackendError> {
+        let last = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, target)) = last().as_ref().filter(|(known, _)| Arc::ptr_eq(known, profile)) {
+            return Ok(target.clone());
+        }
+        let path = |stream| self.dialect.path(profile, stream);
+        let target = Arc::new(self.target(profile, [&path(false), &path(true)])?);
+        *last() = Some((profile.clone(), target.clone()));
+        Ok(target)
+    }
+
     /// Where the requests of an endpoint go: with a path for bodies and one for streams.
     fn target(&self, profile: &Profile, paths: [&str; 2]) -> Result<Target, BackendError> {
         let fail = |what: String| BackendError::Config(format!("endpoint `{}`: {what}", profile.name));
@@ -106,6 +138,20 @@ impl<D: Dialect> HttpBackend<D> {
             stream_url,
             headers: headers(profile, &*self.dialect).map_err(fail)?,
             redactor: Redactor::new(profile),
+        })
+    }
+
+    /// Requests to a path that are answered by whole bodies.
+    fn whole(&self, profile: Arc<Profile>, path: &str) -> Result<Whole, BackendError> {
+        let target = Arc::new(self.target(&profile, [path, path])?);
+        if let Some(what) = self.missing_key(&profile) {
+            return Err(BackendError::Config(format!("endpoint `{}`: {what}", profile.name)));
+        }
+        Ok(Whole {
+            clients: self.clients.clone(),
+            backoff: self.backoff,
+            profile,
+            target,
         })
     }
 
@@ -175,7 +221,7 @@ struct HttpConversation<D> {
     backoff: Backoff,
     encoder: Encoder,
     profile: Arc<Profile>,
-    target: Target,
+    target: Arc<Target>,
     /// What to say before a request is sent without a key.
     missing_key: Option<String>,
     /// What was made of the tools for the last request; nearly always they are the same for the next one.
@@ -281,16 +327,20 @@ impl<D: Dialect> HttpConversation<D> {
         } else {
             "application/json"
         };
-        let request = |body| {
-            client
-                .post(if cx.stream {
-                    self.target.stream_url.clone()
-                } else {
-                    self.target.url.clone()
-                })
-                .headers(self.target.headers.clone())
-                .header(ACCEPT, accept)
-                .body(Bytes::from(body))
+        let mut headers = self.target.headers.clone();
+        headers.insert(ACCEPT, HeaderValue::from_static(accept));
+        if cx.stream {
+            // A word that waits in a compressor is not shown; what is compressed all the same is read.
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
+        let request = Outgoing {
+            client,
+            url: match cx.stream {
+                true => self.target.stream_url.clone(),
+                false => self.target.url.clone(),
+            },
+            headers,
+            body: encoded.body.into(),
         };
         let texts = view
             .messages
@@ -308,13 +358,13 @@ impl<D: Dialect> HttpConversation<D> {
             reader,
             &self.profile,
             &self.target,
-            request(encoded.body),
+            request,
             encoded.names,
             cx,
             self.backoff,
         );
         if let Some((id, body)) = encoded.whole {
-            exchange = exchange.or_whole(id, request(body));
+            exchange = exchange.or_whole(id, body.into());
         }
         Ok(exchange)
     }

@@ -7,11 +7,12 @@ use serde_json::{Map, Value, json};
 use crate::conversation::Delta;
 use crate::dialect::{self, Dialect, Fault, Request, StreamDecoder, is_at, write_item, write_json, write_members};
 use crate::embed::EmbeddingApi;
+use crate::image::ImageApi;
 use crate::openai_decode::{ChatDecoder, decode};
 use crate::profile::Profile;
 use crate::refusal;
 use crate::tool_choice::ToolChoice;
-use crate::tool_names::ToolNames;
+use crate::tool_names::{ToolNames, short_id};
 use crate::turns::{Media, Turn};
 
 /// Parameters that the request sets itself.
@@ -27,6 +28,8 @@ pub struct OpenAi {
     backend: &'static str,
     /// What stands between the endpoint's URL and `/chat/completions`.
     base: &'static str,
+    /// Whether ids of calls must be short: at OpenAI itself. Gateways put what they need again into long ones.
+    short_ids: bool,
 }
 
 impl Default for OpenAi {
@@ -38,9 +41,23 @@ impl Default for OpenAi {
 impl OpenAi {
     /// The dialect for a server of another name, or below another path.
     pub(crate) fn under(backend: &'static str, base: &'static str) -> Self {
-        Self { backend, base }
+        Self {
+            backend,
+            base,
+            short_ids: false,
+        }
+    }
+
+    fn call_id(&self, id: &str) -> String {
+        match self.short_ids {
+            true => short_id(id, MAX_CALL_ID),
+            false => id.to_owned(),
+        }
     }
 }
+
+/// The longest id of a call that OpenAI's Chat Completions take.
+const MAX_CALL_ID: usize = 40;
 
 /// The header of a key as OpenAI wants it.
 pub(crate) fn bearer(key: &Secret) -> (&'static str, Secret) {
@@ -62,6 +79,11 @@ impl Dialect for OpenAi {
         self.backend
     }
 
+    fn for_request(&self, request: &Request<'_>) -> Option<Self> {
+        let short_ids = is_openai(&request.profile.url);
+        Some(Self { short_ids, ..*self })
+    }
+
     fn path(&self, profile: &Profile, _: bool) -> String {
         // Some give the whole base.
         let given = profile.url.trim_end_matches('/').ends_with(self.base);
@@ -74,6 +96,11 @@ impl Dialect for OpenAi {
 
     fn missing_key(&self, url: &str) -> Option<String> {
         missing_key(url)
+    }
+
+    fn images(&self) -> Option<ImageApi> {
+        // Open WebUI has its pictures elsewhere, and vLLM makes none.
+        (self.backend == "openai").then_some(ImageApi::OpenAi("/images/generations"))
     }
 
     fn embeddings(&self) -> Option<EmbeddingApi> {
@@ -127,7 +154,7 @@ impl Dialect for OpenAi {
                 let calls: Vec<Value> = calls
                     .iter()
                     .map(|call| {
-                        json!({"id": call.id, "type": "function", "function": {
+                        json!({"id": self.call_id(&call.id), "type": "function", "function": {
                             "name": names.wire(&call.name),
                             "arguments": call.arguments.to_text(),
                         }})
@@ -147,7 +174,9 @@ impl Dialect for OpenAi {
             }
             Turn::Outputs(outputs) => {
                 for output in outputs {
-                    message(json!({"role": "tool", "tool_call_id": output.id, "content": output.content}));
+                    message(
+                        json!({"role": "tool", "tool_call_id": self.call_id(&output.id), "content": output.content}),
+                    );
                 }
             }
         }

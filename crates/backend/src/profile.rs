@@ -179,6 +179,23 @@ pub struct Prices {
     pub cache_read: Option<f64>,
     /// Of what was written to a cache; none is like `input`.
     pub cache_write: Option<f64>,
+    /// What long prompts cost instead, where that is more.
+    pub long: Option<LongPrices>,
+}
+
+/// Prices for a million tokens of requests whose prompt is long.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LongPrices {
+    /// The tokens of the longest prompt that is not long.
+    pub above: u64,
+    /// Of the prompt.
+    pub input: f64,
+    /// Of the answer, its reasoning included.
+    pub output: f64,
+    /// Of what was read from a cache; none is like `input`.
+    pub cache_read: Option<f64>,
+    /// Of what was written to a cache; none is like `input`.
+    pub cache_write: Option<f64>,
 }
 
 impl Prices {
@@ -191,8 +208,13 @@ impl Prices {
             true => count(usage.pt),
             false => (count(usage.pt) - read - written).max(0.0),
         };
-        let cached = read * self.cache_read.unwrap_or(self.input) + written * self.cache_write.unwrap_or(self.input);
-        (prompt * self.input + cached + count(usage.ct) * self.output) / 1e6
+        let all = prompt + read + written;
+        let (input, output, cache_read, cache_write) = match self.long {
+            Some(long) if all > long.above as f64 => (long.input, long.output, long.cache_read, long.cache_write),
+            _ => (self.input, self.output, self.cache_read, self.cache_write),
+        };
+        let cached = read * cache_read.unwrap_or(input) + written * cache_write.unwrap_or(input);
+        (prompt * input + cached + count(usage.ct) * output) / 1e6
     }
 }
 

@@ -280,6 +280,7 @@ mod tests {
             stream: false,
             explain: false,
             pass: None,
+            raw: Default::default(),
         };
         check(&Exchange::new(&conversation, &cx), &folder);
     }

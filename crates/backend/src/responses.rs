@@ -5,19 +5,19 @@
 //! one of them and may be asked for in one request and not in the next.
 
 use decanus_base::Secret;
-use decanus_base::digest::sha256_hex;
 use decanus_chat::{FunctionCall, Message, ProviderParts, Role, ToolDefinition};
 use serde_json::{Map, Value, json};
 
 use crate::conversation::Delta;
 use crate::dialect::{Dialect, Fault, Request, StreamDecoder, write_json, write_members};
 use crate::embed::EmbeddingApi;
+use crate::image::ImageApi;
 use crate::openai::{bearer, is_openai, missing_key};
 use crate::profile::Profile;
 use crate::refusal;
 use crate::responses_decode::{ResponsesDecoder, decode};
 use crate::tool_choice::ToolChoice;
-use crate::tool_names::ToolNames;
+use crate::tool_names::{ToolNames, short_id};
 use crate::turns::{Media, Turn};
 
 /// Parameters that the request sets itself, and options that are for us.
@@ -122,7 +122,7 @@ fn said_as(part: &Value, text: &str) -> Value {
 fn call_item(call: &FunctionCall, names: &ToolNames, id: Option<&Value>) -> Value {
     let mut item = json!({
         "type": "function_call",
-        "call_id": call_id(&call.id),
+        "call_id": short_id(&call.id, MAX_CALL_ID),
         "name": names.wire(&call.name),
         "arguments": call.arguments.to_text(),
     });
@@ -130,15 +130,6 @@ fn call_item(call: &FunctionCall, names: &ToolNames, id: Option<&Value>) -> Valu
         item["id"] = id.clone();
     }
     item
-}
-
-/// An id that the API takes: gateways make ids of several hundred characters.
-fn call_id(id: &str) -> String {
-    if id.chars().count() <= MAX_CALL_ID {
-        return id.to_owned();
-    }
-    let kept: String = id.chars().take(MAX_CALL_ID - 17).collect();
-    format!("{kept}_{}", &sha256_hex(id.as_bytes())[..16])
 }
 
 /// A picture or document as an item.
@@ -191,6 +182,10 @@ impl Dialect for Responses {
         missing_key(url)
     }
 
+    fn images(&self) -> Option<ImageApi> {
+        Some(ImageApi::Responses)
+    }
+
     fn embeddings(&self) -> Option<EmbeddingApi> {
         Some(EmbeddingApi::OpenAi("/embeddings"))
     }
@@ -212,7 +207,7 @@ impl Dialect for Responses {
             Turn::Answer { parts, text, calls } => self.answer(parts.as_ref(), text.as_deref(), calls, names),
             Turn::Outputs(outputs) => outputs
                 .iter()
-                .map(|o| json!({"type": "function_call_output", "call_id": call_id(&o.id), "output": o.content}))
+                .map(|o| json!({"type": "function_call_output", "call_id": short_id(&o.id, MAX_CALL_ID), "output": o.content}))
                 .collect(),
         };
         for (i, item) in items.iter().enumerate() {

@@ -57,6 +57,15 @@ impl ToolNames {
     }
 }
 
+/// An id of at most `max` characters: gateways make ids of several hundred. A short one stays as it is.
+pub(crate) fn short_id(id: &str, max: usize) -> String {
+    if id.chars().count() <= max {
+        return id.to_owned();
+    }
+    let kept: String = id.chars().take(max.saturating_sub(17)).collect();
+    format!("{kept}_{}", &sha256_hex(id.as_bytes())[..16])
+}
+
 fn allowed(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == '-'
 }

@@ -1,10 +1,12 @@
 //! Waiting for a provider: no longer than one limit, and not beyond the time for the whole request.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use decanus_base::units::show_duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::error::BackendError;
 
@@ -39,8 +41,25 @@ impl Clock {
         what: &str,
         work: impl Future<Output = T>,
     ) -> Result<T, BackendError> {
+        self.within_by(&mut Alarm::default(), target, from, limit, what, work)
+            .await
+    }
+
+    /// The same with an alarm that lasts for many waits.
+    ///
+    /// # Errors
+    /// Those of [`Clock::within`].
+    pub async fn within_by<T>(
+        &self,
+        alarm: &mut Alarm,
+        target: &str,
+        from: Instant,
+        limit: Duration,
+        what: &str,
+        work: impl Future<Output = T>,
+    ) -> Result<T, BackendError> {
         let end = from.checked_add(limit).unwrap_or(self.deadline).min(self.deadline);
-        tokio::time::timeout_at(end, work).await.map_err(|_| {
+        alarm.before(end, work).await.ok_or_else(|| {
             let what = if end == self.deadline {
                 format!("the whole request may take {}", show_duration(self.total))
             } else {
@@ -51,5 +70,54 @@ impl Clock {
                 what,
             }
         })
+    }
+}
+
+/// A timer that is set once for many waits, one after the other, of which each ends a little later than the last: the
+/// pieces of a stream. Setting one for each piece costs more than reading the piece.
+#[derive(Debug, Default)]
+pub(crate) struct Alarm(Option<Pin<Box<Sleep>>>);
+
+impl Alarm {
+    /// What the work gives, or nothing when it is not done by then.
+    async fn before<T>(&mut self, end: Instant, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
+        poll_fn(|cx| {
+            if let Poll::Ready(done) = work.as_mut().poll(cx) {
+                return Poll::Ready(Some(done));
+            }
+            let timer = self.0.get_or_insert_with(|| Box::pin(sleep_until(end)));
+            if timer.deadline() > end {
+                timer.as_mut().reset(end);
+            }
+            loop {
+                ready!(timer.as_mut().poll(cx));
+                if Instant::now() >= end {
+                    return Poll::Ready(None);
+                }
+                // It was set for an earlier wait.
+                timer.as_mut().reset(end);
+            }
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_alarm_of_an_earlier_wait_ends_no_later_one() {
+        let ms = Duration::from_millis;
+        let mut alarm = Alarm::default();
+        let pause = |time| tokio::time::sleep(ms(time));
+        let now = Instant::now();
+        assert_eq!(alarm.before(now + ms(30), pause(5)).await, Some(()));
+        // The first alarm rings within this wait.
+        assert_eq!(alarm.before(Instant::now() + ms(2000), pause(60)).await, Some(()));
+        // It was moved beyond this one's end.
+        assert_eq!(alarm.before(Instant::now() + ms(20), pause(2000)).await, None);
+        assert!(now.elapsed() < ms(1500));
     }
 }

@@ -17,7 +17,7 @@ pub mod usage;
 
 pub use call::{Arguments, FunctionCall, FunctionCallOutput};
 pub use definition::{Effect, Example, ToolDefinition};
-pub use file::{ChatFile, Loaded, MemoryTranscript, StoreError, Transcript, Version};
+pub use file::{ChatFile, Loaded, MemoryTranscript, NoTranscript, StoreError, Transcript, Version};
 pub use message::{Message, Role};
 pub use meta::Meta;
 pub use parse::{Parsed, Problem, parse};

@@ -110,6 +110,9 @@ pub struct Ask {
     /// Print the exact request and send nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// Print how many tokens the request would have and ask for no answer
+    #[arg(long, conflicts_with_all = ["dry_run", "events"])]
+    pub count_tokens: bool,
     /// Print one JSON object a line for each thing that happens
     #[arg(long, conflicts_with = "dry_run")]
     pub events: bool,
@@ -267,6 +270,22 @@ pub enum Endpoint {
         /// The texts
         #[arg(required = true)]
         texts: Vec<String>,
+    },
+    /// Make a picture of what a text says, and write it to a file
+    Image {
+        /// The endpoint
+        name: String,
+        /// What the picture is of
+        prompt: String,
+        /// The file; further pictures get a number. Without it: image.png, or the next that is free
+        #[arg(short, long, value_name = "FILE")]
+        file: Option<PathBuf>,
+        /// Another model than the endpoint's
+        #[arg(short, long)]
+        model: Option<String>,
+        /// A parameter of the provider: size=1024x1024
+        #[arg(short, long = "option", value_name = "KEY=VALUE")]
+        options: Vec<String>,
     },
 }
 

@@ -11,7 +11,7 @@ use decanus_base::settings::Source;
 use decanus_chat::file::PATIENCE;
 use decanus_chat::plan::{Config, Grant, Item, Place, Plan, Severity, ToolUse};
 use decanus_chat::strategy::{self, Strategies, Window};
-use decanus_chat::{ChatFile, MemoryTranscript, Role, Transcript, plan};
+use decanus_chat::{ChatFile, NoTranscript, Role, Transcript, plan};
 use decanus_tool::run::Limits;
 use decanus_tool::{Event, Offer, Permissions, Run, SourceError, ToolRegistry};
 use tokio_util::sync::CancellationToken;
@@ -133,6 +133,7 @@ impl Session {
                 self.agent.endpoint().unwrap_or(&self.profile),
                 error,
                 sent.as_ref(),
+                outcome.raw.as_ref(),
                 &outcome.answer,
                 &request.messages,
             );
@@ -191,7 +192,33 @@ impl Session {
     }
 }
 
+/// How long a prompt is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TokenCount {
+    /// Tokens.
+    pub tokens: u64,
+    /// The provider does not count: the number is estimated from the request's length.
+    pub is_estimate: bool,
+}
+
 impl Decanus {
+    /// The prompt tokens of a session's first request, as the provider counts them if it does. Nothing is run.
+    ///
+    /// # Errors
+    /// Those of [`Session::dry_run`], and of asking the provider.
+    pub async fn count_tokens(&self, session: &mut Session, run: &Run) -> Result<TokenCount, Error> {
+        let body = session.dry_run(run)?.body;
+        let backend = self.backends.get(&session.profile.backend)?;
+        let counted = match backend.counter(session.profile.clone())? {
+            Some(counter) => Some(counter.count(&body).await?),
+            None => None,
+        };
+        Ok(TokenCount {
+            tokens: counted.unwrap_or_else(|| strategy::estimate_tokens(&body)),
+            is_estimate: counted.is_none(),
+        })
+    }
+
     /// Decides everything about a question: reads the chat, finds endpoint, model and tools. Nothing is asked or run.
     ///
     /// # Errors
@@ -199,14 +226,14 @@ impl Decanus {
     /// done.
     pub async fn prepare(&self, ask: Ask) -> Result<Session, Error> {
         let (store, parsed): (Box<dyn Transcript>, _) = match &ask.chat {
-            None => (Box::new(MemoryTranscript::default()), decanus_chat::Parsed::default()),
+            None => (Box::new(NoTranscript::default()), decanus_chat::Parsed::default()),
             Some(path) if ask.read_only => {
                 let loaded = if path.exists() {
                     ChatFile::read(path)?
                 } else {
                     decanus_chat::Loaded::default()
                 };
-                (Box::new(MemoryTranscript::default()), loaded.parsed)
+                (Box::new(NoTranscript::default()), loaded.parsed)
             }
             Some(path) => {
                 let (chat, loaded) = open_chat(path.clone(), ask.cancel.clone()).await?;
@@ -241,6 +268,7 @@ impl Decanus {
             first.model = model;
         }
         for profile in &mut profiles {
+            self.endpoints.price(profile)?;
             for key in &options.removed {
                 profile.parameters.shift_remove(key);
             }
@@ -282,8 +310,8 @@ impl Decanus {
             })?;
         if limits.cost.is_some() && profile.prices.is_none() {
             warnings.push(format!(
-                "the endpoint {} has no `prices`, so limits.cost can't hold",
-                profile.name
+                "what {} costs at the endpoint {} is not known, so limits.cost can't hold; give `prices` in its file",
+                profile.model, profile.name
             ));
         }
         let searches = options

@@ -28,7 +28,7 @@ mod snapshot;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use ask::{Ask, Session};
+pub use ask::{Ask, Session, TokenCount};
 pub use check::Checked;
 pub use decanus_agent as agent;
 pub use decanus_backend as backend;

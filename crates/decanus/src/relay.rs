@@ -305,6 +305,7 @@ impl<'a> RelayServer<'a> {
             stream: true,
             explain: false,
             pass: None,
+            raw: Default::default(),
         };
         let mut collector = Collector::new();
         {

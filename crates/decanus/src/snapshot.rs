@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use decanus_agent::AgentError;
 use decanus_backend::redact::Redactor;
-use decanus_backend::{DryRun, Profile};
+use decanus_backend::{DryRun, Profile, RawAnswer};
 use decanus_base::{Diagnostic, ErrorKind};
 use decanus_chat::Message;
 use serde_json::{Value, json};
@@ -22,7 +22,8 @@ pub(crate) fn is_worth_it(error: &AgentError) -> bool {
     )
 }
 
-/// Writes one file that only its owner can read: the error, the request as it was sent, what had come of the answer. The
+/// Writes one file that only its owner can read: the error, the request as it was sent, the answer's status and
+/// bytes (of a long one both ends), and what had been read of it. The
 /// credentials of the endpoint are masked, wherever they stand.
 ///
 /// # Errors
@@ -32,6 +33,7 @@ pub(crate) fn write(
     profile: &Profile,
     error: &AgentError,
     request: Option<&DryRun>,
+    raw: Option<&RawAnswer>,
     partial: &str,
     messages: &[Message],
 ) -> std::io::Result<PathBuf> {
@@ -49,6 +51,9 @@ pub(crate) fn write(
         "model": profile.model,
         "target": request.map(|r| r.target.clone()),
         "request": body,
+        "response": raw.map(|r| json!({
+            "status": r.status, "content_type": r.content_type, "length": r.length, "body": r.text(),
+        })),
         "partial": partial,
         "messages": chat,
     });

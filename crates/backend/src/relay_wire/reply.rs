@@ -54,6 +54,7 @@ fn finish_word(response: &Response) -> &str {
         Some(FinishReason::ToolCalls) => "tool_calls",
         Some(FinishReason::Length) => "length",
         Some(FinishReason::ContentFilter) => "content_filter",
+        Some(FinishReason::Paused) => "paused",
         Some(FinishReason::Other(word)) => word,
         Some(FinishReason::Stop) | None => "stop",
     }
@@ -160,6 +161,7 @@ pub(crate) fn read_reply(bytes: &[u8]) -> Result<Vec<Delta>, Fault> {
         Some("tool_calls") => FinishReason::ToolCalls,
         Some("length") => FinishReason::Length,
         Some("content_filter") => FinishReason::ContentFilter,
+        Some("paused") => FinishReason::Paused,
         Some(other) => FinishReason::Other(other.to_owned()),
     }));
     Ok(out)

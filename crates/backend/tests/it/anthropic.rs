@@ -120,7 +120,7 @@ fn c17_c32_c35_answers_of_odd_content() {
     assert_eq!(response.finish, Some(FinishReason::ContentFilter));
     assert_eq!(response.text, "declined");
     for (word, reason) in [
-        ("pause_turn", FinishReason::Other("pause_turn".into())),
+        ("pause_turn", FinishReason::Paused),
         ("model_context_window_exceeded", FinishReason::Length),
         ("max_tokens", FinishReason::Length),
         ("stop_sequence", FinishReason::Stop),

@@ -1,5 +1,6 @@
 //! Answers that do not come, break off, are too large, or tell too much.
 
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use decanus_backend::{Backend, BackendError, Delta, FinishReason};
@@ -7,6 +8,7 @@ use decanus_base::{Diagnostic, ErrorKind, Secret};
 use decanus_testkit::fixtures::case;
 use decanus_testkit::reply::{Framing, chat_events};
 use decanus_testkit::{Piece, Reply, ScriptedServer};
+use flate2::write::GzEncoder;
 use futures::StreamExt;
 use serde_json::json;
 
@@ -235,17 +237,65 @@ async fn dropping_the_stream_closes_the_connection() {
     server.verify();
 }
 
+fn zipped(bytes: &[u8]) -> Vec<u8> {
+    let mut writer = GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    writer.write_all(bytes).unwrap();
+    writer.finish().unwrap()
+}
+
+#[tokio::test]
+async fn compressed_answers_are_read_and_a_cut_one_is_incomplete() {
+    let zip = |kind: &str, body: Vec<u8>| Reply::new(200, kind, body).header("content-encoding", "gzip");
+    let body = json!({"choices": [{"message": {"content": "ok"}, "finish_reason": "stop"}]}).to_string();
+    let server = ScriptedServer::start([zip("application/json", zipped(body.as_bytes()))]);
+    assert_eq!(ask(&server, false).await.unwrap().text, "ok");
+
+    assert_eq!(server.requests()[0].header("accept-encoding"), Some("gzip"));
+
+    // A stream is not asked for in this form, since words would wait in it; it is read all the same.
+    let events = chat_events(&[json!({"content": "a"}), json!({"content": "b"})], "stop");
+    let stream = zip("text/event-stream", zipped(events.as_bytes())).every(7);
+    let server = ScriptedServer::start([stream]);
+    assert_eq!(ask(&server, true).await.unwrap().text, "ab");
+    assert_eq!(server.requests()[0].header("accept-encoding"), Some("identity"));
+
+    let whole = zipped(body.as_bytes());
+    for cut in [1, 12, whole.len() / 2, whole.len() - 1] {
+        let mut profile = quick("");
+        let server = ScriptedServer::always(zip("application/json", whole[..cut].to_vec()));
+        profile.url = server.url();
+        let (_, error) = ask_all(profile, &Question::default(), &cx(false)).await;
+        assert!(
+            matches!(&error, Some(BackendError::Incomplete { .. })),
+            "{cut}: {error:?}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn c86_bodies_are_bounded() {
-    // Compressed without having been asked for.
+    // The bytes count that come out, not those that come in: this one is not larger than the bound, nor is it JSON.
     let bomb = Reply::new(200, "application/json", case("C86.zeros-64MiB.gz")).header("content-encoding", "gzip");
     let server = ScriptedServer::start([bomb]);
     let error = ask(&server, false).await.unwrap_err();
     assert!(
-        matches!(&error, BackendError::Malformed { reason, .. } if reason.contains("gzip")),
+        matches!(&error, BackendError::Malformed { reason, .. } if reason.contains("JSON")),
         "{error}"
     );
-    assert!(server.requests()[0].header("accept-encoding").is_none());
+    assert_eq!(server.requests()[0].header("accept-encoding"), Some("gzip"));
+    let mut bomb =
+        Reply::new(200, "application/json", zipped(&vec![b' '; 70 << 20])).header("content-encoding", "gzip");
+    let server = ScriptedServer::start([bomb.clone()]);
+    let error = ask(&server, false).await.unwrap_err();
+    assert!(
+        matches!(&error, BackendError::Malformed { reason, .. } if reason.contains("64 MiB")),
+        "{error}"
+    );
+    // That of an error too.
+    bomb.status = 400;
+    let server = ScriptedServer::start([bomb]);
+    let error = ask(&server, false).await.unwrap_err();
+    assert!(matches!(&error, BackendError::Refused { status: 400, .. }), "{error}");
     // 70 MiB without a length.
     let mut huge = Reply::new(200, "application/json", "").framed(Framing::Chunked);
     huge.pieces = vec![Piece::Bytes(vec![b' '; 1 << 20]); 70];

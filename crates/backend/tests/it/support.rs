@@ -66,6 +66,7 @@ pub fn cx(stream: bool) -> CallCx {
         stream,
         explain: false,
         pass: None,
+        raw: Default::default(),
     }
 }
 

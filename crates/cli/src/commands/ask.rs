@@ -89,7 +89,7 @@ async fn ask(args: args::Ask, cx: &Context) -> Ended {
     let out = cx.out;
     let decanus = cx.open()?;
     let question = question(&args.question, cx).await?;
-    if !args.dry_run {
+    if !args.dry_run && !args.count_tokens {
         return answer(&decanus, &args.how, question, args.events, cx).await;
     }
     let (mut session, _) = prepare(&decanus, &args.how, question, true, cx).await?;
@@ -102,6 +102,16 @@ async fn ask(args: args::Ask, cx: &Context) -> Ended {
             }
         }))
         .build();
+    if args.count_tokens {
+        let count = decanus.count_tokens(&mut session, &run).await?;
+        if out.json {
+            out.value(&json!({"tokens": count.tokens, "estimate": count.is_estimate}));
+        } else {
+            let about = if count.is_estimate { "about " } else { "" };
+            out.line(&format!("{about}{} tokens", count.tokens));
+        }
+        return Ok(0);
+    }
     let request = session.dry_run(&run)?;
     if out.json {
         let body = serde_json::from_str(&request.body).unwrap_or(Value::String(request.body));
@@ -171,7 +181,9 @@ fn finish(
         snapshot: outcome.snapshot.clone(),
         ..Error::of(e as &dyn Diagnostic)
     });
-    let mut object = summary(outcome, cost, chat);
+    // Nobody else reads it, and it holds the answer twice.
+    let for_machines = events || out.json;
+    let mut object = for_machines.then(|| summary(outcome, cost, chat)).unwrap_or_default();
     if let Some(explained) = explained.filter(|_| !events) {
         object.insert("explain".into(), explained.into());
     }
@@ -273,7 +285,7 @@ fn usage_line(usage: &Usage, cost: f64) -> String {
     line
 }
 
-fn usage(usage: &Usage) -> Value {
+pub fn usage(usage: &Usage) -> Value {
     usage
         .fields()
         .iter()

@@ -1,9 +1,11 @@
 //! `decanus endpoint`.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use decanus::backend::EndpointInfo;
+use decanus::backend::image::file_type;
+use decanus::backend::{EndpointInfo, Picture, Profile};
 use decanus::base::units::show_duration;
 use decanus::base::{Diagnostic, ErrorKind};
 use decanus::chat::Role;
@@ -62,6 +64,24 @@ pub async fn run(command: Endpoint, cx: &Context) -> Ended {
         }
         Endpoint::Test { name } => test(&decanus, &name, cx).await,
         Endpoint::Embed { name, texts } => embed(&decanus, &name, &texts, cx).await,
+        Endpoint::Image {
+            name,
+            prompt,
+            file,
+            model,
+            options,
+        } => {
+            let mut profile = decanus.endpoints.load(&name)?;
+            profile.model = model.unwrap_or(profile.model);
+            for option in options {
+                let Some((key, value)) = option.split_once('=') else {
+                    return Err(Error::usage(format!("`{option}` is not KEY=VALUE")).into());
+                };
+                let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+                profile.parameters.insert(key.to_owned(), value);
+            }
+            image(&decanus, profile, &prompt, file, cx).await
+        }
     }
 }
 
@@ -177,6 +197,60 @@ async fn embed(decanus: &Decanus, name: &str, texts: &[String], cx: &Context) ->
         }
     }
     Ok(0)
+}
+
+async fn image(decanus: &Decanus, profile: Profile, prompt: &str, file: Option<PathBuf>, cx: &Context) -> Ended {
+    let model = profile.model.clone();
+    let painter = decanus.backends.get(&profile.backend)?.painter(Arc::new(profile))?;
+    let made = tokio::select! {
+        made = painter.paint(prompt) => made?,
+        () = cx.signals.token.cancelled() => return Err(Error::new(ErrorKind::Interrupted, "interrupted").into()),
+    };
+    let mut files = Vec::new();
+    for (n, picture) in made.pictures.iter().enumerate() {
+        let bytes = match picture {
+            Picture::Bytes(bytes) => bytes,
+            Picture::Link(url) => {
+                files.push(url.clone());
+                continue;
+            }
+        };
+        let ending = file_type(bytes).map_or("png", |(_, ending)| ending);
+        let path = match &file {
+            // A file that was named is written, also over another.
+            Some(file) if n == 0 => file.clone(),
+            Some(file) => numbered(file, n + 1),
+            None => free(&format!("image.{ending}")),
+        };
+        let path = decanus.project.user_path(path);
+        decanus::base::files::write_atomic(&path, bytes)
+            .map_err(|e| Error::new(ErrorKind::Internal, format!("{}: {e}", path.display())))?;
+        files.push(path.display().to_string());
+    }
+    if cx.out.json {
+        cx.out.value(
+            &json!({"model": model, "files": files, "text": made.text, "usage": super::ask::usage(&made.usage)}),
+        );
+    } else {
+        files.iter().for_each(|file| cx.out.line(file));
+    }
+    Ok(0)
+}
+
+/// `a-2.png` for `a.png`.
+fn numbered(path: &Path, n: usize) -> PathBuf {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let ending = path.extension().map(|e| format!(".{}", e.to_string_lossy()));
+    path.with_file_name(format!("{stem}-{n}{}", ending.unwrap_or_default()))
+}
+
+/// The name, or the first numbered one that no file has.
+fn free(name: &str) -> PathBuf {
+    let path = PathBuf::from(name);
+    match path.exists() {
+        false => path,
+        true => (2..).map(|n| numbered(&path, n)).find(|p| !p.exists()).unwrap_or(path),
+    }
 }
 
 fn warn(info: &EndpointInfo, out: Out) {

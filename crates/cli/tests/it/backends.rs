@@ -274,6 +274,123 @@ fn embeddings_come_in_order() {
 }
 
 #[test]
+fn pictures_are_written_to_files_and_never_over_others() {
+    let picture = || {
+        Reply::json(
+            200,
+            &json!({"data": [{"b64_json": "iVBORw0KGgo="}, {"b64_json": "R0lGODlh"}]}),
+        )
+    };
+    let server = ScriptedServer::start([picture(), picture()]);
+    let s = Sandbox::new();
+    s.endpoint("e", &server.url());
+    let first = run(&s, &["endpoint", "image", "e", "a cat", "-o", "size=1024x1024"]).exits(0);
+    let names: Vec<&str> = first.stdout.lines().filter_map(|l| l.rsplit('/').next()).collect();
+    assert_eq!(names, ["image.png", "image.gif"]);
+    assert_eq!(std::fs::read(s.path("image.png")).unwrap(), b"\x89PNG\r\n\x1a\n");
+    let request = &server.requests()[0];
+    assert!(request.path.ends_with("/images/generations"), "{}", request.path);
+    assert_eq!(
+        (&request.json()["prompt"], &request.json()["size"]),
+        (&json!("a cat"), &json!("1024x1024"))
+    );
+    run(&s, &["endpoint", "image", "e", "a cat"]).exits(0);
+    assert!(s.path("image-2.png").exists() && s.path("image-2.gif").exists());
+
+    s.write("endpoints/p.yaml", "backend: anthropic\nmodel: m\nkey: k\n");
+    let none = run(&s, &["endpoint", "image", "p", "a cat"]).exits(2);
+    assert!(none.stderr.contains("makes no pictures"), "{none}");
+    let server = ScriptedServer::start([Reply::json(200, &json!({"data": []}))]);
+    s.endpoint("e", &server.url());
+    let nothing = run(&s, &["endpoint", "image", "e", "a cat", "-f", "x.png"]).exits(3);
+    assert!(nothing.stderr.contains("there is no picture in it"), "{nothing}");
+    assert!(!s.path("x.png").exists());
+}
+
+#[test]
+fn a_turn_in_which_the_provider_pauses_goes_on() {
+    let message = |text: &str, reason: &str| {
+        let search =
+            json!({"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}});
+        let mut content = vec![json!({"type": "text", "text": text})];
+        if reason == "pause_turn" {
+            content.push(search);
+        }
+        Reply::json(
+            200,
+            &json!({"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": content,
+                "stop_reason": reason, "usage": {"input_tokens": 3, "output_tokens": 2}}),
+        )
+    };
+    let server = ScriptedServer::start([message("Let me look. ", "pause_turn"), message("It is 42.", "end_turn")]);
+    let s = Sandbox::new()
+        .env("ANTHROPIC_API_KEY", "k")
+        .env("ANTHROPIC_URL", &server.url());
+    let asked = run(
+        &s,
+        &[
+            "ask",
+            "-e",
+            "anthropic",
+            "--no-stream",
+            "--json",
+            "-c",
+            "a",
+            "What is it?",
+        ],
+    )
+    .exits(0);
+    assert_eq!(asked.json()["answer"], "Let me look. It is 42.");
+    assert_eq!(asked.json()["rounds"], 2);
+    let sent = server.requests()[1].json();
+    let last = sent["messages"].as_array().unwrap().last().unwrap();
+    assert_eq!(last["role"], "assistant");
+    assert_eq!(last["content"][1]["type"], "server_tool_use", "{sent}");
+}
+
+#[test]
+fn tokens_are_counted_by_the_provider_or_estimated() {
+    let server = ScriptedServer::start([Reply::json(200, &json!({"input_tokens": 14}))]);
+    let s = Sandbox::new()
+        .env("ANTHROPIC_API_KEY", "k")
+        .env("ANTHROPIC_URL", &server.url());
+    let count = run(&s, &["ask", "-e", "anthropic", "--count-tokens", "How long is this?"]).exits(0);
+    assert_eq!(count.stdout, "14 tokens\n");
+    let sent = &server.requests()[0];
+    assert!(sent.path.ends_with("/messages/count_tokens"), "{}", sent.path);
+    assert!(sent.json().get("max_tokens").is_none());
+    s.endpoint("e", &server.url());
+    let count = run(&s, &["ask", "-e", "e", "--count-tokens", "--json", "How long is this?"]).exits(0);
+    assert_eq!(count.json()["estimate"], true);
+    assert!(count.json()["tokens"].as_u64().unwrap() > 4);
+}
+
+#[test]
+fn what_a_model_costs_is_known_or_said_in_a_table() {
+    let answer = json!({"choices": [{"message": {"content": "hello"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}});
+    let server = ScriptedServer::always(Reply::json(200, &answer));
+    let s = Sandbox::new();
+    s.endpoint("e", &server.url());
+    let ask = ["ask", "-e", "e", "--no-stream", "--no-cache", "--json", "hi"];
+    assert_eq!(run(&s, &ask).exits(0).json()["usage"]["cost"], json!(null));
+    let table = |input: &str| {
+        let columns = "provider\tmodel\tabove\tinput\toutput\tcache_read\tcache_write";
+        s.write(
+            "prices.tsv",
+            &format!("{columns}\n{}\tscripted\t0\t{input}\t20\t\t\n", server.address()),
+        );
+    };
+    table("3");
+    let cost = run(&s, &ask).exits(0).json()["usage"]["cost"].as_f64().unwrap();
+    assert!((cost - 0.005).abs() < 1e-9, "{cost}");
+    table("three");
+    let wrong = run(&s, &ask).exits(2);
+    let message = wrong.json()["error"]["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("prices.tsv:2: input is `three`"), "{message}");
+}
+
+#[test]
 fn what_steers_decanus_is_sent_to_nobody() {
     for (backend, most) in [
         ("openai", "\"max_tokens\":7"),

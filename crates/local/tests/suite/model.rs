@@ -62,6 +62,7 @@ pub fn cx() -> CallCx {
         stream: true,
         explain: true,
         pass: None,
+        raw: Default::default(),
     }
 }
 
