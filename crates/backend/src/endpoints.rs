@@ -110,6 +110,14 @@ const BUILT_IN: &[BuiltIn] = &[
         model_variables: &["GEMINI_MODEL"],
     },
     BuiltIn {
+        backend: "huggingface",
+        url: "",
+        model: "",
+        url_variables: &[],
+        key_variables: &[],
+        model_variables: &["HUGGINGFACE_MODEL", "HF_MODEL"],
+    },
+    BuiltIn {
         backend: "local",
         url: "",
         model: "",
