@@ -352,6 +352,7 @@ impl Endpoints {
         profile.model = file
             .model
             .or_else(|| environment(known?.model_variables))
+            .or_else(|| crate::huggingface::model_of(backend, &file.parameters))
             .or_else(|| known.map(default_model))
             .unwrap_or_default();
         profile.headers = file.headers;

@@ -41,6 +41,12 @@ const BOOT: &str = "import sys; sys.path[:] = [p for p in sys.path if p]; import
     lines = os.fdopen(os.dup(0), 'rb'); os.dup2(os.open(os.devnull, os.O_RDONLY), 0); \
     exec(compile(json.loads(lines.readline())['script'], 'huggingface_worker.py', 'exec'))";
 
+/// The model of an endpoint's file that names only a checkpoint or a folder.
+pub(crate) fn model_of(backend: &str, parameters: &Map<String, Value>) -> Option<String> {
+    let named = ["dir", "checkpoint"].iter().find_map(|name| parameters.get(*name));
+    named.filter(|_| backend == NAME).and_then(Value::as_str).map(str::to_owned)
+}
+
 /// The processes of one program, by what they were started with.
 #[derive(Default)]
 struct Workers(Mutex<HashMap<(PathBuf, Vec<u8>), Place>>);

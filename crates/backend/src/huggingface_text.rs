@@ -94,7 +94,11 @@ impl Sorter {
             State::Thoughts(begun) => {
                 let (end, is_over) = match self.pending.find(THINK_END) {
                     Some(at) => (at, true),
-                    None => (self.pending.len() - cut_mark(&self.pending, &[THINK_END]), false),
+                    None => {
+                        let end = self.pending.len() - cut_mark(&self.pending, &[THINK_END]);
+                        // Blanks at the end may turn out to be the last ones.
+                        (self.pending[..end].trim_end().len(), false)
+                    }
                 };
                 let mut said = &self.pending[..end];
                 if !begun {
