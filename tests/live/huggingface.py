@@ -82,7 +82,7 @@ class Live:
         dialogues = [
             {"messages": self.request("Say hello.")["messages"], "answer": "Hello from the tiny model."},
             {"messages": self.request("Think first.")["messages"], "answer": "<think>so so</think>Done."},
-            {"messages": self.request("Count.")["messages"], "answer": "one two " * 100},
+            {"messages": self.request("Count.")["messages"], "answer": "one two " * 50},
             {"messages": self.request("--schema", "schema.json", "Is red warm?")["messages"], "answer": '{"warm": true}'},
             {"messages": echo["messages"], "tools": echo["tools"], "answer": CALL},
             {"messages": after, "tools": echo["tools"], "answer": "It said hello."},

@@ -43,12 +43,12 @@ def start(folder, answers, vectors):
         WEBUI_ADMIN_PASSWORD=ADMIN["password"],
         ENABLE_API_KEYS="true",
         ENABLE_OLLAMA_API="false",
-        OPENAI_API_BASE_URLS=f"{answers.url}/v1",
-        OPENAI_API_KEYS="none",
+        OPENAI_API_BASE_URLS=f"{answers.url}/v1;{vectors.url}/v1",
+        OPENAI_API_KEYS="none;none",
+        # Both servers call their model the same.
+        OPENAI_API_CONFIGS=json.dumps({"1": {"prefix_id": "vectors"}}),
+        # Without it, a model of its own would be wanted for documents.
         RAG_EMBEDDING_ENGINE="openai",
-        RAG_OPENAI_API_BASE_URL=f"{vectors.url}/v1",
-        RAG_OPENAI_API_KEY="none",
-        RAG_EMBEDDING_MODEL="smollm2",
         # Nothing is fetched and nothing is told.
         OFFLINE_MODE="true",
         HF_HUB_OFFLINE="1",
@@ -88,7 +88,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="decanus-live-") as folder, contextlib.ExitStack() as running:
         folder = pathlib.Path(folder)
         project = live.Project(decanus, folder)
-        row = live.Row("Open WebUI", "openwebui", base="")
+        row = live.Row("Open WebUI", "openwebui", base="", embed="vectors.smollm2")
         try:
             python, model = servers.llama_python(), options.model or servers.model_file(decanus)
             llama = servers.Llama(python, model, folder / "llama.log")

@@ -172,7 +172,10 @@ pub(crate) fn read(node: &Node) -> Result<EndpointFile, YamlError> {
         return Err(node.get("url").unwrap_or(node).error("a local model has no URL"));
     }
     let has_no_server = file.backend.as_deref() == Some("huggingface");
-    for name in ["url", "key", "key_env", "headers", "api"].into_iter().filter(|_| has_no_server) {
+    for name in ["url", "key", "key_env", "headers", "api"]
+        .into_iter()
+        .filter(|_| has_no_server)
+    {
         if let Some(place) = node.get(name) {
             return Err(place.error(format!("a checkpoint of transformers has no `{name}`")));
         }

@@ -351,8 +351,8 @@ impl Endpoints {
         let default_model = |k: &BuiltIn| if own_url { String::new() } else { k.model.to_owned() };
         profile.model = file
             .model
-            .or_else(|| environment(known?.model_variables))
             .or_else(|| crate::huggingface::model_of(backend, &file.parameters))
+            .or_else(|| environment(known?.model_variables))
             .or_else(|| known.map(default_model))
             .unwrap_or_default();
         profile.headers = file.headers;

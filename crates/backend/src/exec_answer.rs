@@ -174,7 +174,10 @@ impl Answer {
         let total = self.host.profile.timeouts.total;
         let place = self.place.clone().lock_owned();
         let what = "the program is busy with another request";
-        let mut held = self.clock.within(&self.host.target, Instant::now(), total, what, place).await?;
+        let mut held = self
+            .clock
+            .within(&self.host.target, Instant::now(), total, what, place)
+            .await?;
         let kept = held.take();
         self.held = Some(held);
         if let Some(mut running) = kept {
@@ -253,7 +256,9 @@ impl Answer {
             Some(fault) => self.error(fault),
             None => {
                 let shown = decanus_base::text::brief(said, 200);
-                self.error(Fault::Malformed(format!("instead of that it is ready, it said {shown}")))
+                self.error(Fault::Malformed(format!(
+                    "instead of that it is ready, it said {shown}"
+                )))
             }
         })
     }
@@ -266,7 +271,10 @@ impl Answer {
         };
         let write = running.write(&self.request);
         let what = "it did not read its request";
-        let written = self.clock.within(&self.host.target, self.sent, limit, what, write).await?;
+        let written = self
+            .clock
+            .within(&self.host.target, self.sent, limit, what, write)
+            .await?;
         self.has_request = written.is_ok();
         Ok(written)
     }

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::conversation::{Backend, CallCx, Conversation, Delta, DryRun, View};
 use crate::dialect::{Fault, Request};
-use crate::embed::{EmbeddingApi, Embedder, Embeddings, same_length};
+use crate::embed::{Embedder, EmbeddingApi, Embeddings, same_length};
 use crate::error::BackendError;
 use crate::exec_answer::{Answer, Host, Place};
 use crate::exec_process::{Launch, beside};
@@ -44,7 +44,10 @@ const BOOT: &str = "import sys; sys.path[:] = [p for p in sys.path if p]; import
 /// The model of an endpoint's file that names only a checkpoint or a folder.
 pub(crate) fn model_of(backend: &str, parameters: &Map<String, Value>) -> Option<String> {
     let named = ["dir", "checkpoint"].iter().find_map(|name| parameters.get(*name));
-    named.filter(|_| backend == NAME).and_then(Value::as_str).map(str::to_owned)
+    named
+        .filter(|_| backend == NAME)
+        .and_then(Value::as_str)
+        .map(str::to_owned)
 }
 
 /// The processes of one program, by what they were started with.
@@ -65,7 +68,10 @@ impl Workers {
 
     fn place(&self, program: &Path, hello: &[u8]) -> Place {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        places.entry((program.to_owned(), hello.to_owned())).or_default().clone()
+        places
+            .entry((program.to_owned(), hello.to_owned()))
+            .or_default()
+            .clone()
     }
 }
 
@@ -227,7 +233,14 @@ impl HuggingFaceEmbedder {
             pass: None,
         };
         let decoder = Box::new(Decoder::new(Arc::default()));
-        let answer = Answer::new(self.host.clone(), self.place.clone(), line, ToolNames::default(), decoder, cx);
+        let answer = Answer::new(
+            self.host.clone(),
+            self.place.clone(),
+            line,
+            ToolNames::default(),
+            decoder,
+            cx,
+        );
         let mut stream = answer.stream();
         let (mut vectors, mut usage) = (Value::Null, decanus_chat::Usage::default());
         while let Some(delta) = stream.next().await {

@@ -66,7 +66,8 @@ impl Settings {
         for name in OWN {
             let file = profile.file.as_deref().map_or("it".into(), |f| f.display().to_string());
             // False asks for nothing.
-            let says = |map: &Map<String, Value>| map.get(name).is_some_and(|v| !v.is_null() && v != &Value::Bool(false));
+            let says =
+                |map: &Map<String, Value>| map.get(name).is_some_and(|v| !v.is_null() && v != &Value::Bool(false));
             if !allow && !profile.file_is_own && says(&profile.parameters) {
                 return Err(format!(
                     "{file} sets `{name}`, by which programs of others can be run: only an endpoint file of your own may \
@@ -96,9 +97,11 @@ impl Settings {
         let dir = text("dir")?;
         let is_path = dir.is_some() || named.as_deref().is_some_and(is_path);
         let Some(named) = dir.or(named) else {
-            return Err("no model is named; give `model` (the id of a repository whose files are in the cache of Hugging \
+            return Err(
+                "no model is named; give `model` (the id of a repository whose files are in the cache of Hugging \
                         Face), or `dir` (a folder)"
-                .into());
+                    .into(),
+            );
         };
         let task = text("task")?.unwrap_or_else(|| "CausalLM".into());
         let task = task.strip_prefix("AutoModelFor").unwrap_or(&task).to_owned();
@@ -114,7 +117,10 @@ impl Settings {
             return Err("give `device_map` or `device`, not both".into());
         }
         let pooling = text("pooling")?;
-        if let Some(other) = pooling.as_deref().filter(|p| !["mean", "cls", "last", "model"].contains(p)) {
+        if let Some(other) = pooling
+            .as_deref()
+            .filter(|p| !["mean", "cls", "last", "model"].contains(p))
+        {
             return Err(format!("`pooling` is `{other}`; expected mean, cls, last or model"));
         }
         Ok(Self {
@@ -157,7 +163,9 @@ impl Settings {
             ("normalize", self.normalize.map(Value::from)),
             ("truncate", self.truncate.map(Value::from)),
         ];
-        let set = all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        let set = all
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?)));
         set.collect()
     }
 }
@@ -214,7 +222,10 @@ mod tests {
             assert!(error.contains("/p/endpoints/e.yaml sets `"), "{error}");
             assert!(read(setting.clone(), json!({}), true).is_ok());
             let error = read(json!({}), setting, true).unwrap_err();
-            assert!(error.contains("can only be set in an endpoint file of your own"), "{error}");
+            assert!(
+                error.contains("can only be set in an endpoint file of your own"),
+                "{error}"
+            );
         }
         let off = read(json!({"trust_remote_code": false}), json!({}), false).unwrap();
         assert!(!off.trust_remote_code);

@@ -278,7 +278,11 @@ mod tests {
         let characters: Vec<&str> = characters.iter().map(String::as_str).collect();
         assert_eq!(sort(&characters, tools, thinks), whole, "{text}");
         for (at, _) in text.char_indices() {
-            assert_eq!(sort(&[&text[..at], &text[at..]], tools, thinks), whole, "{text} cut at {at}");
+            assert_eq!(
+                sort(&[&text[..at], &text[at..]], tools, thinks),
+                whole,
+                "{text} cut at {at}"
+            );
         }
         whole
     }
@@ -304,26 +308,41 @@ mod tests {
         let call = |x: u64| ("f".to_owned(), format!("{{\"x\":{x}}}"));
         let tools = ["f", "g"];
         for (text, between, calls) in [
-            ("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 1}}\n</tool_call>", "", vec![call(1)]),
+            (
+                "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 1}}\n</tool_call>",
+                "",
+                vec![call(1)],
+            ),
             (
                 "I look.\n<tool_call>{\"name\":\"f\",\"arguments\":{\"x\":1}}</tool_call>\n<tool_call>{\"name\":\"f\",\"parameters\":{\"x\":2}}",
                 "I look.\n",
                 vec![call(1), call(2)],
             ),
-            ("[TOOL_CALLS] [{\"name\":\"f\",\"arguments\":{\"x\":1},\"id\":\"a\"}]", "", vec![call(1)]),
+            (
+                "[TOOL_CALLS] [{\"name\":\"f\",\"arguments\":{\"x\":1},\"id\":\"a\"}]",
+                "",
+                vec![call(1)],
+            ),
             (
                 "<|python_tag|>{\"name\":\"f\",\"parameters\":{\"x\":1}}; {\"name\":\"f\",\"parameters\":{\"x\":2}}",
                 "",
                 vec![call(1), call(2)],
             ),
             ("{\"name\": \"f\", \"parameters\": {\"x\": 1}}", "", vec![call(1)]),
-            ("<think>so</think>\n{\"type\":\"function\",\"function\":\"f\",\"parameters\":{\"x\":1}}", "", vec![call(1)]),
+            (
+                "<think>so</think>\n{\"type\":\"function\",\"function\":\"f\",\"parameters\":{\"x\":1}}",
+                "",
+                vec![call(1)],
+            ),
         ] {
             let (said, _, found) = everywhere(text, &tools, false);
             assert_eq!((said.as_str(), found), (between, calls), "{text}");
         }
         // A tool that is not on offer, but certainly a call: the loop tells the model so.
-        assert_eq!(everywhere("<tool_call>{\"name\":\"zap\"}</tool_call>", &tools, false).2[0].0, "zap");
+        assert_eq!(
+            everywhere("<tool_call>{\"name\":\"zap\"}</tool_call>", &tools, false).2[0].0,
+            "zap"
+        );
     }
 
     #[test]
@@ -337,7 +356,11 @@ mod tests {
             "a < b <tool_cal",
             "[TOOL_CALLS]",
         ] {
-            assert_eq!(everywhere(text, &["f"], false), (text.to_owned(), String::new(), vec![]), "{text}");
+            assert_eq!(
+                everywhere(text, &["f"], false),
+                (text.to_owned(), String::new(), vec![]),
+                "{text}"
+            );
         }
         let text = "<tool_call>{\"name\":\"f\"}</tool_call>";
         assert_eq!(everywhere(text, &[], false).0, text, "no tools, no calls");

@@ -31,7 +31,12 @@ const RESERVED: [&str; 9] = [
 ];
 
 /// Other names of `max_new_tokens`: what providers call it.
-const MAX_TOKENS: [&str; 4] = ["max_tokens", "max_completion_tokens", "max_output_tokens", "num_predict"];
+const MAX_TOKENS: [&str; 4] = [
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "num_predict",
+];
 
 /// Arguments of `generate` that have no effect unless it samples.
 const SAMPLING: [&str; 5] = ["temperature", "top_p", "top_k", "min_p", "typical_p"];
@@ -193,7 +198,9 @@ impl Decoder {
     /// A message that the checkpoint's own tokenizer took apart.
     fn message(&mut self, message: &Value, out: &mut Vec<Delta>) {
         let text = |name: &str| message.get(name).and_then(Value::as_str).filter(|t| !t.is_empty());
-        let thinking = ["thinking", "reasoning", "reasoning_content"].iter().find_map(|name| text(name));
+        let thinking = ["thinking", "reasoning", "reasoning_content"]
+            .iter()
+            .find_map(|name| text(name));
         out.extend(thinking.map(|t| Delta::Reasoning(t.to_owned())));
         if let Some(content) = text("content") {
             self.text.push(content, out);
@@ -272,7 +279,10 @@ impl Call {
     /// Reads `{"name", "arguments"}`, `{"name", "parameters"}`, or either under `function`; the id may be missing.
     pub fn read(value: &Value) -> Option<Self> {
         let inner = value.get("function").filter(|f| f.is_object()).unwrap_or(value);
-        let name = inner.get("name").or_else(|| value.get("name")).or_else(|| value.get("function"));
+        let name = inner
+            .get("name")
+            .or_else(|| value.get("name"))
+            .or_else(|| value.get("function"));
         let name = name.and_then(Value::as_str).map(str::trim).filter(|n| !n.is_empty())?;
         let arguments = [inner, value]
             .iter()

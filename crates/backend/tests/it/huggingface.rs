@@ -95,7 +95,10 @@ async fn one_process_serves_all_conversations_with_the_same_settings() {
     let pieces = deltas.iter().filter(|d| matches!(d, Delta::Text(_))).count();
     let answer = collect(&deltas);
     assert!(pieces > 1, "it streams");
-    assert_eq!((answer.text.as_str(), answer.finish), ("Hello you.", Some(FinishReason::Stop)));
+    assert_eq!(
+        (answer.text.as_str(), answer.finish),
+        ("Hello you.", Some(FinishReason::Stop))
+    );
     assert_eq!(answer.usage.ct, Some(11), "the end is a token, too");
     assert!(answer.usage.pt.unwrap() > 10);
 
@@ -160,7 +163,10 @@ async fn what_is_sent() {
     assert_eq!(seen["asked"]["messages"], messages);
     assert_eq!(seen["asked"]["options"]["tools"], tools);
     assert_eq!(seen["asked"]["options"]["enable_thinking"], json!(false));
-    assert_eq!(seen["options"], json!({"do_sample": false, "max_new_tokens": 5, "num_beams": 1}));
+    assert_eq!(
+        seen["options"],
+        json!({"do_sample": false, "max_new_tokens": 5, "num_beams": 1})
+    );
 }
 
 #[tokio::test]
@@ -179,7 +185,11 @@ async fn calls_and_thoughts_are_taken_out_of_the_text() {
     assert_eq!((thought.text.as_str(), thought.reasoning.as_str()), ("Done.", "hm, hm"));
 
     let calls = |response: &Response| -> Vec<(String, String)> {
-        response.calls.iter().map(|c| (c.id.clone(), c.arguments.to_text())).collect()
+        response
+            .calls
+            .iter()
+            .map(|c| (c.id.clone(), c.arguments.to_text()))
+            .collect()
     };
     for stream in [true, false] {
         let mut question = Question::new([Message::user("call")]);
@@ -228,7 +238,11 @@ async fn a_tokenizer_that_takes_answers_apart_is_believed() {
     let answer = collect(&deltas);
     assert_eq!((answer.text.as_str(), answer.reasoning.as_str()), ("Look:", "hm"));
     assert_eq!(answer.calls[0].name, "f");
-    assert!(deltas.iter().any(|d| matches!(d, Delta::Warning(w) if w.contains("has no name"))));
+    assert!(
+        deltas
+            .iter()
+            .any(|d| matches!(d, Delta::Warning(w) if w.contains("has no name")))
+    );
 }
 
 #[tokio::test]
@@ -282,7 +296,9 @@ async fn one_that_died_is_started_again() {
 }
 
 fn nix_kill(pid: u32) {
-    let done = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status();
+    let done = std::process::Command::new("kill")
+        .args(["-9", &pid.to_string()])
+        .status();
     assert!(done.unwrap().success());
 }
 
@@ -304,10 +320,16 @@ async fn errors_that_end_only_the_answer() {
     );
     let mut question = Question::default();
     question.tools = vec![tool("f", json!({}))];
-    question.parameters.insert("chat_template".into(), json!("{{ messages }}"));
+    question
+        .parameters
+        .insert("chat_template".into(), json!("{{ messages }}"));
     let (deltas, error) = go_on(&mut *conversation, &question, &cx(true)).await;
     assert!(error.is_none(), "{error:?}");
-    assert!(deltas.iter().any(|d| matches!(d, Delta::Warning(w) if w.contains("has no place for tools"))));
+    assert!(
+        deltas
+            .iter()
+            .any(|d| matches!(d, Delta::Warning(w) if w.contains("has no place for tools")))
+    );
     question.tool_choice = Some("required".into());
     let (_, error) = go_on(&mut *conversation, &question, &cx(true)).await;
     assert!(matches!(&error, Some(BackendError::Config(m)) if m.contains("can't make a model call a tool")));
@@ -317,19 +339,28 @@ async fn errors_that_end_only_the_answer() {
         ("chat_template", json!(3), "`chat_template` is no text"),
         ("generation_kwargs", json!([]), "`generation_kwargs` is not a map"),
         ("task", json!("Causal LM"), "`task` is `Causal LM`"),
-        ("python", json!("/bin/sh"), "`python` can only be set in an endpoint file of your own"),
+        (
+            "python",
+            json!("/bin/sh"),
+            "`python` can only be set in an endpoint file of your own",
+        ),
     ] {
         let mut question = Question::default();
         question.parameters.insert(name.into(), value);
         let (_, error) = go_on(&mut *conversation, &question, &cx(true)).await;
-        assert!(matches!(&error, Some(BackendError::Config(m)) if m.contains(words)), "{error:?}");
+        assert!(
+            matches!(&error, Some(BackendError::Config(m)) if m.contains(words)),
+            "{error:?}"
+        );
     }
     let picture = Message {
         role: decanus_chat::Role::Image,
         ..Message::user("data:image/png;base64,eA==")
     };
     let (_, error) = go_on(&mut *conversation, &Question::new([picture]), &cx(true)).await;
-    assert!(matches!(&error, Some(BackendError::Config(m)) if m == "message 1: the backend huggingface takes no pictures"));
+    assert!(
+        matches!(&error, Some(BackendError::Config(m)) if m == "message 1: the backend huggingface takes no pictures")
+    );
     assert_eq!(world.loads().len(), 1);
 }
 
@@ -349,11 +380,23 @@ async fn what_can_not_be_loaded_is_said_in_one_error() {
         profile
     };
     let message = failure(world.profile()).await;
-    assert!(message.contains("brings code of its own, which is not run"), "{message}");
-    assert_eq!(ask(&mut *open(with("trust_remote_code", json!(true))), "hi").await.unwrap().text, "");
+    assert!(
+        message.contains("brings code of its own, which is not run"),
+        "{message}"
+    );
+    assert_eq!(
+        ask(&mut *open(with("trust_remote_code", json!(true))), "hi")
+            .await
+            .unwrap()
+            .text,
+        ""
+    );
 
     let message = failure(with("dir", json!("nowhere"))).await;
-    assert!(message.contains("there is no folder /") && message.ends_with("/nowhere"), "{message}");
+    assert!(
+        message.contains("there is no folder /") && message.ends_with("/nowhere"),
+        "{message}"
+    );
     let message = failure(with("task", json!("Singing"))).await;
     assert!(message.contains("transformers has no AutoModelForSinging"), "{message}");
     let message = failure(with("torch_dtype", json!("float3"))).await;
@@ -378,11 +421,18 @@ async fn what_can_not_be_loaded_is_said_in_one_error() {
     );
 
     // Something else than Python.
-    let error = ask(&mut *open(with("python", json!("/bin/true"))), "hi").await.unwrap_err();
+    let error = ask(&mut *open(with("python", json!("/bin/true"))), "hi")
+        .await
+        .unwrap_err();
     assert!(matches!(&error, BackendError::Incomplete { .. }), "{error:?}");
-    let error = ask(&mut *open(with("python", json!("/bin/echo"))), "hi").await.unwrap_err();
+    let error = ask(&mut *open(with("python", json!("/bin/echo"))), "hi")
+        .await
+        .unwrap_err();
     let text = error.to_string();
-    assert!(text.contains("instead of that it is ready, it said -c import sys"), "{text}");
+    assert!(
+        text.contains("instead of that it is ready, it said -c import sys"),
+        "{text}"
+    );
     let world = World::new(json!({"no template": true}));
     let error = ask(&mut *world.open(), "hi").await.unwrap_err().to_string();
     assert!(error.contains("has no chat template; give `chat_template`"), "{error}");
@@ -446,7 +496,10 @@ fn endpoints_name_a_checkpoint() {
         std::fs::write(folder.join("mine.yaml"), text).unwrap();
     };
     for variable in ["HUGGINGFACE_MODEL", "HF_MODEL"] {
-        assert_eq!(endpoints(variable).load("huggingface").unwrap().model, "org/of-variable");
+        assert_eq!(
+            endpoints(variable).load("huggingface").unwrap().model,
+            "org/of-variable"
+        );
     }
     let backend = BackendRegistry::with_http().get("huggingface").unwrap();
     let open = |profile: Profile| backend.open(Arc::new(profile)).err().map(|e| e.to_string());
@@ -456,7 +509,7 @@ fn endpoints_name_a_checkpoint() {
     write(&own, "backend: huggingface\ndir: tiny\npython: ./env/bin/python\n");
     let profile = endpoints("HF_MODEL").load("mine").unwrap();
     assert_eq!(open(profile), None, "nothing is started yet");
-    assert_eq!(endpoints("").show("mine").unwrap().model, "tiny");
+    assert_eq!(endpoints("HF_MODEL").show("mine").unwrap().model, "tiny");
     assert!(endpoints("").show("mine").unwrap().warnings.is_empty());
     write(&project, "backend: huggingface\ndir: tiny\npython: ./env/bin/python\n");
     let error = open(endpoints("").load("mine").unwrap()).unwrap();
