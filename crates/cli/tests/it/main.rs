@@ -10,6 +10,7 @@ mod check;
 mod endpoints;
 mod failures;
 mod fallback;
+mod huggingface;
 mod jobs;
 mod models;
 mod prov;
