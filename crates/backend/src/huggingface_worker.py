@@ -162,6 +162,8 @@ class Worker:
         if "trust_remote_code" in said and not self.settings["trust_remote_code"]:
             way = "if you trust it, say `trust_remote_code: true` in an endpoint's file of your own"
             return f"{self.name} brings code of its own, which is not run; {way}"
+        if self.settings["is_path"] and not os.path.isfile(os.path.join(self.name, "config.json")):
+            return f"{self.name} holds no config.json: it is no checkpoint of transformers. It says: {said}"
         return f"{self.name} can't be loaded: {type(error).__name__}: {said}"
 
     def about(self):
