@@ -34,3 +34,11 @@ live *ARGS:
 # The part of it that CI runs: llama.cpp's server, three dialects
 live-fast *ARGS:
     python3 tests/live/live.py --fast {{ARGS}}
+
+# Ask a tiny checkpoint of transformers that is made on the spot (installs torch and transformers into a virtual environment)
+live-huggingface *ARGS:
+    python3 tests/live/huggingface.py {{ARGS}}
+
+# The same conversation through Open WebUI before llama.cpp's server (installs both into virtual environments; some GB)
+live-openwebui *ARGS:
+    python3 tests/live/openwebui.py {{ARGS}}

@@ -120,7 +120,7 @@ impl EmbeddingApi {
         Ok(Value::Object(body))
     }
 
-    fn decode(self, body: &[u8], texts: usize) -> Result<Embeddings, Fault> {
+    pub(crate) fn decode(self, body: &[u8], texts: usize) -> Result<Embeddings, Fault> {
         let value: Value = serde_json::from_slice(body).map_err(|e| malformed(body, &e))?;
         if let Some(fault) = refusal::from_value(&value) {
             return Err(fault);
@@ -191,7 +191,7 @@ fn vector(value: Option<&Value>) -> Result<Vec<f32>, String> {
     }
 }
 
-fn same_length(vectors: &[Vec<f32>]) -> Result<(), String> {
+pub(crate) fn same_length(vectors: &[Vec<f32>]) -> Result<(), String> {
     let mut lengths = vectors.iter().map(Vec::len);
     let first = lengths.next();
     match lengths.find(|length| Some(*length) != first) {

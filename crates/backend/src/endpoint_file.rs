@@ -171,6 +171,15 @@ pub(crate) fn read(node: &Node) -> Result<EndpointFile, YamlError> {
     if file.backend.as_deref() == Some("local") && file.url.is_some() {
         return Err(node.get("url").unwrap_or(node).error("a local model has no URL"));
     }
+    let has_no_server = file.backend.as_deref() == Some("huggingface");
+    for name in ["url", "key", "key_env", "headers", "api"]
+        .into_iter()
+        .filter(|_| has_no_server)
+    {
+        if let Some(place) = node.get(name) {
+            return Err(place.error(format!("a checkpoint of transformers has no `{name}`")));
+        }
+    }
     let is_program = file.backend.as_deref() == Some("exec");
     if let Some(place) = node.get("command").filter(|_| !file.command.is_empty() && !is_program) {
         return Err(place.error("only `backend: exec` starts a program"));

@@ -111,6 +111,14 @@ const BUILT_IN: &[BuiltIn] = &[
         model_variables: &["GEMINI_MODEL"],
     },
     BuiltIn {
+        backend: "huggingface",
+        url: "",
+        model: "",
+        url_variables: &[],
+        key_variables: &[],
+        model_variables: &["HUGGINGFACE_MODEL", "HF_MODEL"],
+    },
+    BuiltIn {
         backend: "local",
         url: "",
         model: "",
@@ -361,6 +369,7 @@ impl Endpoints {
         let default_model = |k: &BuiltIn| if own_url { String::new() } else { k.model.to_owned() };
         profile.model = file
             .model
+            .or_else(|| crate::huggingface::model_of(backend, &file.parameters))
             .or_else(|| environment(known?.model_variables))
             .or_else(|| known.map(default_model))
             .unwrap_or_default();

@@ -296,7 +296,7 @@ fn media(request: &Request<'_>) -> Result<(), Fault> {
 }
 
 /// Arguments as the object that the API wants; text that is none is carried by one.
-fn object(arguments: &Arguments) -> Value {
+pub(crate) fn object(arguments: &Arguments) -> Value {
     match arguments {
         Arguments::Object(map) => Value::Object(map.clone()),
         Arguments::Invalid(text) => json!({INVALID_ARGUMENTS: text}),

@@ -12,6 +12,7 @@ use crate::error::BackendError;
 use crate::exec::ExecBackend;
 use crate::gemini::Gemini;
 use crate::http::HttpBackend;
+use crate::huggingface::HuggingFaceBackend;
 use crate::ollama::Ollama;
 use crate::openai::OpenAi;
 use crate::openwebui;
@@ -29,7 +30,8 @@ impl BackendRegistry {
         Self::default()
     }
 
-    /// All HTTP providers, one line each, programs that endpoint files of the user's own name, and other machines.
+    /// All HTTP providers, one line each, programs that endpoint files of the user's own name,
+    /// checkpoints of transformers, and other machines.
     pub fn with_http() -> Self {
         let clients = Clients::default();
         let mut registry = Self::new();
@@ -41,6 +43,7 @@ impl BackendRegistry {
         registry.register(Arc::new(HttpBackend::new(Ollama, clients.clone())));
         registry.register(Arc::new(VllmBackend::new(clients)));
         registry.register(Arc::new(ExecBackend::new(false)));
+        registry.register(Arc::new(HuggingFaceBackend::new(false)));
         registry.register(Arc::new(RelayBackend));
         registry
     }

@@ -16,6 +16,7 @@ mod exec;
 mod failures;
 mod fallback;
 mod gemini;
+mod huggingface;
 mod limits;
 mod ollama;
 mod openwebui;

@@ -48,6 +48,7 @@ fn list_and_show_never_print_a_key() {
         "anthropic",
         "broken",
         "gemini",
+        "huggingface",
         "local",
         "mine",
         "odd",

@@ -11,6 +11,7 @@ mod endpoints;
 mod failures;
 mod fallback;
 mod https;
+mod huggingface;
 mod jobs;
 mod models;
 mod prov;
