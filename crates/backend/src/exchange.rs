@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::client::causes;
 use crate::conversation::{CallCx, Delta};
-use crate::dialect::{Fault, StreamDecoder};
+use crate::dialect::{Fault, Signer, StreamDecoder};
 use crate::error::BackendError;
 use crate::frames::Frames;
 use crate::profile::Profile;
@@ -40,6 +40,8 @@ pub(crate) struct Target {
     pub shown: String,
     pub headers: HeaderMap,
     pub redactor: Redactor,
+    /// What signs the requests, where a header with a key is not enough.
+    pub signer: Option<Arc<dyn Signer>>,
 }
 
 enum Phase {
@@ -241,10 +243,11 @@ impl<'a, R: Reader> Exchange<'a, R> {
         self.sent = Instant::now();
         self.bytes = 0;
         let first_byte = self.profile.timeouts.first_byte;
+        let sending = signed(request, self.target.signer.as_deref());
         let response = self
             .clock
-            .within(&self.target.shown, self.sent, first_byte, "no answer", request.send())
-            .await?;
+            .within(&self.target.shown, self.sent, first_byte, "no answer", sending)
+            .await??;
         let response = response.map_err(|error| self.not_sent(error))?;
         let status = response.status();
         if status.is_success() {
@@ -369,7 +372,7 @@ impl<'a, R: Reader> Exchange<'a, R> {
             // No line of a stream begins like JSON or a web page does, whatever the content type says.
             let first = chunk.iter().find(|b| !b.is_ascii_whitespace());
             let is_body = match sse {
-                Frames::Sse(_) => matches!(first, Some(b'{' | b'[' | b'<')),
+                Frames::Sse(_) | Frames::Own(_) => matches!(first, Some(b'{' | b'[' | b'<')),
                 Frames::Lines(_) => matches!(first, Some(b'[' | b'<')),
             };
             if self.bytes == chunk.len() && is_body {
@@ -425,7 +428,7 @@ impl<'a, R: Reader> Exchange<'a, R> {
 
     fn undecodable(&self, error: &SseError) -> BackendError {
         match error {
-            SseError::CutCharacter => self.error(200, Fault::Incomplete(error.to_string()), None),
+            SseError::CutCharacter | SseError::CutFrame => self.error(200, Fault::Incomplete(error.to_string()), None),
             _ => self.malformed(error.to_string()),
         }
     }
@@ -483,6 +486,22 @@ impl<'a, R: Reader> Exchange<'a, R> {
     fn error(&self, status: u16, fault: Fault, retry_after: Option<Duration>) -> BackendError {
         let (target, model) = (&self.target.shown, &self.profile.model);
         error_of(fault, target, model, &self.target.redactor, status, retry_after)
+    }
+}
+
+/// Sends a request, with its signature if it needs one. What the signer says and what the network says are apart, since
+/// only the latter is cured by waiting.
+async fn signed(
+    request: RequestBuilder,
+    signer: Option<&dyn Signer>,
+) -> Result<Result<Response, reqwest::Error>, BackendError> {
+    let Some(signer) = signer else {
+        return Ok(request.send().await);
+    };
+    let (client, request) = request.build_split();
+    match request {
+        Ok(request) => Ok(client.execute(signer.sign(request).await?).await),
+        Err(error) => Ok(Err(error)),
     }
 }
 

@@ -106,6 +106,7 @@ impl<D: Dialect> HttpBackend<D> {
             stream_url,
             headers: headers(profile, &*self.dialect).map_err(fail)?,
             redactor: Redactor::new(profile),
+            signer: self.dialect.signer(profile),
         })
     }
 
@@ -277,6 +278,7 @@ impl<D: Dialect> HttpConversation<D> {
             match self.dialect.framing() {
                 Framing::Sse => "text/event-stream, application/json",
                 Framing::Lines => "application/x-ndjson, application/json",
+                Framing::Own { accept, .. } => accept,
             }
         } else {
             "application/json"
