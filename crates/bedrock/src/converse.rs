@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use decanus_backend::Profile;
 use decanus_backend::anthropic::input_object;
 use decanus_backend::conversation::Delta;
 use decanus_backend::dialect::{
@@ -19,7 +20,6 @@ use decanus_backend::tool_choice::ToolChoice;
 use decanus_backend::tool_names::{ToolNames, wire_form};
 use decanus_backend::turns::{Media, Output, Turn};
 use decanus_backend::wire_schema::plain_root;
-use decanus_backend::Profile;
 use decanus_base::Secret;
 use decanus_base::digest::sha256_hex;
 use decanus_chat::{FunctionCall, Message, ProviderParts, Role, ToolDefinition};
@@ -288,7 +288,11 @@ fn result_block(output: &Output) -> Value {
 fn media_block(media: &Media, out: &[u8]) -> Result<Value, String> {
     if media.url.starts_with("s3://") {
         let extension = media.url.rsplit('.').next().unwrap_or_default().to_lowercase();
-        let extension = if extension == "jpg" { "jpeg".to_owned() } else { extension };
+        let extension = if extension == "jpg" {
+            "jpeg".to_owned()
+        } else {
+            extension
+        };
         let source = json!({"s3Location": {"uri": media.url}});
         return Ok(block_of(media, &extension, source, out));
     }
@@ -390,7 +394,10 @@ fn tool_config(request: &Request<'_>, all: &Map<String, Value>) -> Result<Option
         return Ok(None);
     }
     if specs.is_empty() {
-        specs = called.into_iter().map(|name| former_tool(&name, request.names)).collect();
+        specs = called
+            .into_iter()
+            .map(|name| former_tool(&name, request.names))
+            .collect();
     }
     if specs.is_empty() {
         return Ok(None);
@@ -406,7 +413,9 @@ fn tool_config(request: &Request<'_>, all: &Map<String, Value>) -> Result<Option
         Some(ToolChoice::Tool(name)) => Some(json!({"tool": {"name": name}})),
         // There is no word for it.
         Some(ToolChoice::None) => None,
-        None => given.filter(|g| g.is_object() && !request.view.tools.is_empty()).cloned(),
+        None => given
+            .filter(|g| g.is_object() && !request.view.tools.is_empty())
+            .cloned(),
     };
     if let Some(choice) = choice {
         config["toolChoice"] = choice;
@@ -457,12 +466,18 @@ fn parameters(request: &Request<'_>, all: &Map<String, Value>) -> Result<Map<Str
     let mut additional = own("additionalModelRequestFields")?;
     for (name, wire) in INFERENCE {
         if let Some(value) = rest.shift_remove(name) {
-            let value = if wire == "stopSequences" && !value.is_array() { json!([value]) } else { value };
+            let value = if wire == "stopSequences" && !value.is_array() {
+                json!([value])
+            } else {
+                value
+            };
             inference.insert(wire.into(), value);
         }
     }
     let thinking = all.get("thinking").or_else(|| additional.get("thinking"));
-    let budget = thinking.filter(|t| t["type"] != "disabled").and_then(|t| t["budget_tokens"].as_u64());
+    let budget = thinking
+        .filter(|t| t["type"] != "disabled")
+        .and_then(|t| t["budget_tokens"].as_u64());
     if let Some(budget) = budget {
         inference
             .entry("maxTokens")
@@ -473,7 +488,10 @@ fn parameters(request: &Request<'_>, all: &Map<String, Value>) -> Result<Map<Str
         members.extend(rest.shift_remove(name).map(|value| (name.to_owned(), value)));
     }
     additional.extend(rest);
-    for (name, mut map) in [("inferenceConfig", inference), ("additionalModelRequestFields", additional)] {
+    for (name, mut map) in [
+        ("inferenceConfig", inference),
+        ("additionalModelRequestFields", additional),
+    ] {
         if !map.is_empty() {
             map.sort_keys();
             members.insert(name.into(), map.into());

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use aws_config::Region;
 use aws_config::ecs::EcsCredentialsProvider;
 use aws_config::environment::EnvironmentVariableCredentialsProvider;
 use aws_config::imds;
@@ -10,7 +11,6 @@ use aws_config::meta::credentials::CredentialsProviderChain;
 use aws_config::profile::ProfileFileCredentialsProvider;
 use aws_config::provider_config::ProviderConfig;
 use aws_config::web_identity_token::WebIdentityTokenCredentialsProvider;
-use aws_config::Region;
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::ProvideCredentials;
 use aws_credential_types::provider::error::CredentialsError;
@@ -59,7 +59,13 @@ impl Source {
         let fail = |what: String| BackendError::Config(format!("endpoint `{}`: {what}", self.endpoint));
         if let (Some(access), Some(secret)) = (&self.aws.access_key, &self.aws.secret_key) {
             let token = self.aws.session_token.as_ref().map(|t| t.expose().to_owned());
-            return Ok(Credentials::new(access.expose(), secret.expose(), token, None, "endpoint file"));
+            return Ok(Credentials::new(
+                access.expose(),
+                secret.expose(),
+                token,
+                None,
+                "endpoint file",
+            ));
         }
         if !self.is_trusted {
             return Err(fail(
@@ -75,7 +81,10 @@ impl Source {
         }
         let credentials = self.find().await.map_err(|error| match &error {
             CredentialsError::CredentialsNotLoaded(_) => fail(match &self.aws.profile {
-                Some(profile) => format!("no key: the AWS profile `{profile}` has no credentials ({})", causes(&error)),
+                Some(profile) => format!(
+                    "no key: the AWS profile `{profile}` has no credentials ({})",
+                    causes(&error)
+                ),
                 None => "no key: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or `profile` or \
                          `access_key` in the endpoint's file"
                     .into(),
@@ -89,12 +98,17 @@ impl Source {
     async fn find(&self) -> Result<Credentials, CredentialsError> {
         if self.aws.profile.is_none() {
             // The others need a client with the system's certificates.
-            match EnvironmentVariableCredentialsProvider::new().provide_credentials().await {
+            match EnvironmentVariableCredentialsProvider::new()
+                .provide_credentials()
+                .await
+            {
                 Err(CredentialsError::CredentialsNotLoaded(_)) => {}
                 other => return other,
             }
         }
-        let http = Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https();
+        let http = Builder::new()
+            .tls_provider(Provider::Rustls(CryptoMode::Ring))
+            .build_https();
         let config = ProviderConfig::without_region()
             .with_region(self.aws.region.clone().map(Region::new))
             .with_http_client(http);
@@ -109,11 +123,22 @@ impl Source {
             .max_attempts(1)
             .build();
         CredentialsProviderChain::first_try("profile", files.build())
-            .or_else("web identity", WebIdentityTokenCredentialsProvider::builder().configure(&config).build())
-            .or_else("container", EcsCredentialsProvider::builder().configure(&config).build())
+            .or_else(
+                "web identity",
+                WebIdentityTokenCredentialsProvider::builder()
+                    .configure(&config)
+                    .build(),
+            )
+            .or_else(
+                "container",
+                EcsCredentialsProvider::builder().configure(&config).build(),
+            )
             .or_else(
                 "metadata",
-                ImdsCredentialsProvider::builder().configure(&config).imds_client(metadata).build(),
+                ImdsCredentialsProvider::builder()
+                    .configure(&config)
+                    .imds_client(metadata)
+                    .build(),
             )
             .provide_credentials()
             .await

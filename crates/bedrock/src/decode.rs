@@ -89,7 +89,9 @@ fn exception(kind: &str, value: &Value) -> Fault {
         _ => 500,
     };
     let own = value.get("originalStatusCode").and_then(Value::as_u64);
-    let own = own.and_then(|s| u16::try_from(s).ok()).filter(|s| (400..600).contains(s));
+    let own = own
+        .and_then(|s| u16::try_from(s).ok())
+        .filter(|s| (400..600).contains(s));
     match refusal(status, value.to_string().as_bytes()) {
         Fault::Refused { message, .. } => Fault::Refused {
             status: own.or(Some(status)),
@@ -236,7 +238,10 @@ impl ConverseDecoder {
     }
 
     fn reasoning(&mut self, index: u64, more: &Value, out: &mut Vec<Delta>) {
-        let block = self.blocks.entry(index).or_insert_with(|| Block::Reasoning(Reasoning::default()));
+        let block = self
+            .blocks
+            .entry(index)
+            .or_insert_with(|| Block::Reasoning(Reasoning::default()));
         let Block::Reasoning(reasoning) = block else { return };
         let text = |name: &str| more.get(name).and_then(Value::as_str).unwrap_or_default();
         if !text("text").is_empty() {
@@ -245,7 +250,9 @@ impl ConverseDecoder {
         }
         reasoning.signature.push_str(text("signature"));
         // What is no base64 could not be sent back.
-        reasoning.redacted.extend(STANDARD.decode(text("redactedContent")).unwrap_or_default());
+        reasoning
+            .redacted
+            .extend(STANDARD.decode(text("redactedContent")).unwrap_or_default());
     }
 
     /// Why the answer ended, from what holds `stopReason`.
@@ -261,7 +268,12 @@ impl ConverseDecoder {
         }
         let mut calls = false;
         for block in std::mem::take(&mut self.blocks).into_values() {
-            let Block::Reasoning(Reasoning { text, signature, redacted }) = block else {
+            let Block::Reasoning(Reasoning {
+                text,
+                signature,
+                redacted,
+            }) = block
+            else {
                 calls = true;
                 continue;
             };
@@ -280,7 +292,11 @@ impl ConverseDecoder {
                 out.push(Delta::Part(json!({"reasoningContent": {"redactedContent": data}})));
             }
         }
-        let guess = if calls { FinishReason::ToolCalls } else { FinishReason::Stop };
+        let guess = if calls {
+            FinishReason::ToolCalls
+        } else {
+            FinishReason::Stop
+        };
         out.push(Delta::Finish(self.finish.take().unwrap_or(guess)));
     }
 }

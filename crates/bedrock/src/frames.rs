@@ -32,7 +32,9 @@ impl Framer for EventStream {
                 // Other formats begin with letters, which are very large lengths.
                 return Err(SseError::NoFrame("it is not an event stream of AWS".into()));
             }
-            let Some(frame) = self.buffer.get(at..at + length) else { break };
+            let Some(frame) = self.buffer.get(at..at + length) else {
+                break;
+            };
             let message = read_message_from(frame)
                 .map_err(|e| SseError::NoFrame(format!("a frame of the event stream is damaged: {e}")))?;
             out.extend(event(&message)?);
@@ -43,7 +45,11 @@ impl Framer for EventStream {
     }
 
     fn finish(&mut self) -> Result<(), SseError> {
-        if self.buffer.is_empty() { Ok(()) } else { Err(SseError::CutFrame) }
+        if self.buffer.is_empty() {
+            Ok(())
+        } else {
+            Err(SseError::CutFrame)
+        }
     }
 }
 
@@ -64,5 +70,8 @@ fn event(message: &Message) -> Result<Option<Event>, SseError> {
         _ => return Ok(None),
     };
     let data = std::str::from_utf8(message.payload()).map_err(|_| SseError::NotUtf8)?;
-    Ok(Some(Event { name, data: data.to_owned() }))
+    Ok(Some(Event {
+        name,
+        data: data.to_owned(),
+    }))
 }

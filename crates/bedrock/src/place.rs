@@ -31,7 +31,11 @@ pub(crate) fn decide(profile: &Profile) -> Result<Profile, BackendError> {
             return Err(fail(format!("`{name}` is not the name of a region, such as eu-west-1")));
         }
         Some(name) if profile.url.is_empty() => {
-            let domain = if name.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
+            let domain = if name.starts_with("cn-") {
+                "amazonaws.com.cn"
+            } else {
+                "amazonaws.com"
+            };
             decided.url = format!("https://bedrock-runtime.{name}.{domain}");
             aws.url_of_file = false;
         }
@@ -46,13 +50,18 @@ pub(crate) fn decide(profile: &Profile) -> Result<Profile, BackendError> {
 pub(crate) fn is_aws(url: &str) -> bool {
     Url::parse(url).is_ok_and(|url| {
         let host = url.host_str().unwrap_or_default();
-        url.scheme() == "https" && [".amazonaws.com", ".amazonaws.com.cn", ".api.aws"].iter().any(|d| host.ends_with(d))
+        url.scheme() == "https"
+            && [".amazonaws.com", ".amazonaws.com.cn", ".api.aws"]
+                .iter()
+                .any(|d| host.ends_with(d))
     })
 }
 
 /// The region that a host of AWS is in.
 fn region_of(host: &str) -> Option<String> {
-    let rest = ["bedrock-runtime.", "bedrock-runtime-fips."].iter().find_map(|start| host.strip_prefix(start))?;
+    let rest = ["bedrock-runtime.", "bedrock-runtime-fips."]
+        .iter()
+        .find_map(|start| host.strip_prefix(start))?;
     let (region, domain) = rest.split_once('.')?;
     matches!(domain, "amazonaws.com" | "amazonaws.com.cn" | "api.aws").then(|| region.to_owned())
 }
@@ -70,7 +79,9 @@ fn configured(profile: Option<&str>) -> Option<String> {
             None => builder.build().region().await,
         }
     });
-    region.map(|r| r.to_string().trim().to_owned()).filter(|r| !r.is_empty())
+    region
+        .map(|r| r.to_string().trim().to_owned())
+        .filter(|r| !r.is_empty())
 }
 
 #[cfg(test)]
@@ -101,7 +112,10 @@ mod tests {
         // What the file says counts more.
         assert_eq!(at(us, Some("eu-west-1")), is(us, "eu-west-1"));
         let error = at("", Some("eu.example.test/")).unwrap_err();
-        assert!(error.contains("endpoint `e`: `eu.example.test/` is not the name"), "{error}");
+        assert!(
+            error.contains("endpoint `e`: `eu.example.test/` is not the name"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -75,7 +75,9 @@ fn add_signature(
     for header in instructions.into_parts().0 {
         let mut value = HeaderValue::from_str(header.value())?;
         value.set_sensitive(true);
-        request.headers_mut().insert(HeaderName::from_static(header.name()), value);
+        request
+            .headers_mut()
+            .insert(HeaderName::from_static(header.name()), value);
     }
     Ok(())
 }
