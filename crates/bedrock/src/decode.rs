@@ -49,6 +49,11 @@ pub(crate) fn refusal(status: u16, body: &[u8]) -> Fault {
     if let Some(message) = value.get("Message").cloned().filter(|_| value.get("message").is_none()) {
         value["message"] = message;
     }
+    // What follows repeats the request with its session token.
+    if let Some(message) = value.get("message").and_then(Value::as_str) {
+        let message = message.split("The Canonical String for this request").next();
+        value["message"] = message.unwrap_or_default().trim().into();
+    }
     let fault = if value.is_object() {
         from_body(status, value.to_string().as_bytes())
     } else {
@@ -58,13 +63,7 @@ pub(crate) fn refusal(status: u16, body: &[u8]) -> Fault {
         Fault::Refused { status, code, message } => Fault::Refused {
             status,
             code: kind.or(code),
-            // What follows repeats the request with its session token.
-            message: message
-                .split("\n\nThe Canonical String")
-                .next()
-                .unwrap_or_default()
-                .trim()
-                .to_owned(),
+            message,
         },
         other => other,
     }
