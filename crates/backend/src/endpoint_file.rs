@@ -240,10 +240,10 @@ fn aws(node: &Node) -> Result<AwsSettings, YamlError> {
     };
     // The region becomes a part of a host's name.
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
-    if let (Some(region), Some(place)) = (&settings.region, node.get("region")) {
-        if !region.chars().all(plain) {
-            return Err(place.error("expected the name of a region, such as eu-west-1"));
-        }
+    if let (Some(region), Some(place)) = (&settings.region, node.get("region"))
+        && !region.chars().all(plain)
+    {
+        return Err(place.error("expected the name of a region, such as eu-west-1"));
     }
     let at = |name: &str| given(name).or_else(|| given(&format!("{name}_env"))).unwrap_or(node);
     match (&settings.access_key, &settings.secret_key) {
@@ -257,10 +257,10 @@ fn aws(node: &Node) -> Result<AwsSettings, YamlError> {
         }
         _ => {}
     }
-    if let Some(key) = given("key").or_else(|| given("key_env")) {
-        if settings.access_key.is_some() || settings.profile.is_some() {
-            return Err(key.error("a Bedrock API key stands alone: leave out `profile` and `access_key`"));
-        }
+    if let Some(key) = given("key").or_else(|| given("key_env"))
+        && (settings.access_key.is_some() || settings.profile.is_some())
+    {
+        return Err(key.error("a Bedrock API key stands alone: leave out `profile` and `access_key`"));
     }
     Ok(settings)
 }

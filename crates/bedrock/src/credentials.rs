@@ -28,6 +28,10 @@ const SOON: Duration = Duration::from_secs(60);
 /// How long the metadata service of EC2 is waited for. Where it exists it is next door; anywhere else nothing answers.
 const METADATA: Duration = Duration::from_millis(800);
 
+/// What helps who has no credentials.
+const WHAT_TO_SET: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or `profile` or `access_key` \
+                           in the endpoint's file";
+
 /// Where the credentials of one endpoint come from.
 #[derive(Debug)]
 pub(crate) struct Source {
@@ -85,11 +89,12 @@ impl Source {
                     "no key: the AWS profile `{profile}` has no credentials ({})",
                     causes(&error)
                 ),
-                None => "no key: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or `profile` or \
-                         `access_key` in the endpoint's file"
-                    .into(),
+                None => format!("no key: {WHAT_TO_SET}"),
             }),
-            _ => fail(format!("no key: AWS credentials can't be had: {}", causes(&error))),
+            _ => fail(format!(
+                "no key: AWS credentials can't be had ({}); {WHAT_TO_SET}",
+                causes(&error)
+            )),
         })?;
         Ok(held.insert(credentials).clone())
     }
