@@ -62,6 +62,8 @@ class Row:
         self.headers = headers
         # Why the server does not make the model keep to a schema.
         self.unforced = unforced
+        # Keys of AWS instead of a key, and no streams.
+        self.aws = backend == "bedrock"
         # Columns that the server has not got, and why: they are tried all the same, and fail nothing.
         self.lacks = lacks or {}
         self.cells, self.why, self.notes, self.seconds = {}, {}, {}, 0.0
@@ -94,6 +96,8 @@ class Project:
 
     def add(self, row, url, embed_url):
         fields = [f"backend: {row.backend}", "model: smollm2", f"key: {KEY}", "retries: 0"]
+        if row.aws:
+            fields[2:3] = ["region: eu-west-1", "access_key: AKIDEXAMPLE", f"secret_key: {KEY}"]
         fields += [f"api: {row.api}"] if row.api else []
         fields += [f"headers: {json.dumps(row.headers)}"] if row.headers else []
         answers = [f"url: {url}{row.base}", "temperature: 0", "max_tokens: 60"]
@@ -128,6 +132,11 @@ class Project:
 
     def write(self, name, lines):
         (self.folder / name).write_text("\n".join(lines) + "\n")
+
+    def has_bedrock(self):
+        """Whether the binary was built with it."""
+        self.write("endpoints/has-bedrock.yaml", ["backend: bedrock", "model: m", "region: eu-west-1"])
+        return self.run("ask", "-e", "has-bedrock", "--dry-run", "hi")[0] == 0
 
     def run(self, *arguments, timeout=120):
         """Exit code, standard output, standard error."""
@@ -164,7 +173,8 @@ class Checks:
 
     def ask(self, *arguments, codes=(0,)):
         """The one object of an answer. Never out of the cache."""
-        code, output, errors = self.project.run("ask", "-e", self.row.name, "--no-cache", "--json", *arguments)
+        how = ["--no-stream"] if self.row.aws and "--no-stream" not in arguments else []
+        code, output, errors = self.project.run("ask", "-e", self.row.name, "--no-cache", "--json", *how, *arguments)
         try:
             result = json.loads(output)
         except ValueError:
@@ -282,12 +292,20 @@ def litellm_rows():
     return [*rows, Row("LiteLLM", "gemini", base="/v1beta")]
 
 
-def katan_rows():
+def katan_rows(with_bedrock):
     lacks = {"schema": "it is a mock and takes no schema", "embed": "it makes no embeddings"}
     rows = [Row("llm-katan", backend, mock=True, lacks=lacks) for backend in ("openai", "anthropic")]
     # It looks for the key where Google's cloud has it.
     key = {"Authorization": f"Bearer {KEY}"}
-    return [*rows, Row("llm-katan", "gemini", base="/v1beta", mock=True, headers=key, lacks=lacks)]
+    rows.append(Row("llm-katan", "gemini", base="/v1beta", mock=True, headers=key, lacks=lacks))
+    if with_bedrock:
+        more = {
+            "stream": "its ConverseStream is server-sent events under another name",
+            "turn": "it calls any tool that is named, and Converse wants those that were called named",
+            "embed": "it takes InvokeModel for Titan and answers with a text",
+        }
+        rows.append(Row("llm-katan", "bedrock", base="", mock=True, lacks=lacks | more))
+    return rows
 
 
 def start_litellm(folder, llama, vectors):
@@ -311,7 +329,7 @@ def start_katan(folder):
     python = servers.environment(KATAN)
     port = servers.free_port()
     command = [pathlib.Path(python).with_name("llm-katan"), "--model", "fake", "--name", "smollm2", "--backend", "echo"]
-    command += ["--host", "127.0.0.1", "--port", port, "--providers", "openai,anthropic,vertexai"]
+    command += ["--host", "127.0.0.1", "--port", port, "--providers", "openai,anthropic,vertexai,bedrock"]
     command += ["--stats-file", folder / "katan.json"]
     env = servers.clean_environment(folder, HOME=str(folder))
     return servers.Tethered(command, folder / "llm-katan.log", port, "/health", 60, env)
@@ -387,7 +405,7 @@ def main():
         if not options.fast:
             try:
                 katan = started(start_katan(folder))
-                go("llm-katan", katan.url, katan.url, katan_rows())
+                go("llm-katan", katan.url, katan.url, katan_rows(project.has_bedrock()))
             except Missing as error:
                 missing.append(("llm-katan", error, False))
     code = report(rows, missing)

@@ -126,7 +126,7 @@ def binary(given):
 
 def clean_environment(folder, **more):
     """The environment without keys, proxies and settings of decanus."""
-    dropped = ("DECANUS_", "OPENAI_", "ANTHROPIC_", "GEMINI_", "GOOGLE_", "RESPONSES_", "VLLM_", "LITELLM_")
+    dropped = ("DECANUS_", "OPENAI_", "ANTHROPIC_", "GEMINI_", "GOOGLE_", "AWS_", "BEDROCK_", "RESPONSES_", "VLLM_", "LITELLM_")
     kept = {
         k: v for k, v in os.environ.items() if not k.startswith(dropped) and not k.lower().endswith("_proxy")
     }

@@ -374,7 +374,7 @@ fn wire_id(id: &str) -> String {
 }
 
 /// Arguments as the object that a call must have; a text that is none is put into one, so that the model sees it.
-pub(crate) fn input_object(arguments: &Arguments) -> Value {
+pub fn input_object(arguments: &Arguments) -> Value {
     match arguments {
         Arguments::Object(map) => Value::Object(map.clone()),
         Arguments::Invalid(text) => json!({"invalid_arguments": text}),

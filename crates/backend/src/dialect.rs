@@ -4,15 +4,19 @@
 //! turn is appended to the turns before it, and the tail holds what may differ from request to request. So adding a
 //! turn never changes the bytes before it, and prompt caches hit.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use decanus_base::Secret;
 use decanus_chat::{ToolDefinition, Usage};
+use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 
 use crate::conversation::{Delta, View};
 use crate::count::CountApi;
 use crate::embed::EmbeddingApi;
+use crate::error::BackendError;
+use crate::frames::Framer;
 use crate::image::ImageApi;
 use crate::profile::Profile;
 use crate::sse::Event;
@@ -78,12 +82,28 @@ pub enum Fault {
 }
 
 /// How the events of a stream are told apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub enum Framing {
     /// Server-sent events.
     Sse,
     /// One JSON value a line (NDJSON); the event has no name.
     Lines,
+    /// A form that only one provider has.
+    Own {
+        /// What the request accepts as content type.
+        accept: &'static str,
+        /// Makes what takes the stream apart.
+        framer: fn() -> Box<dyn Framer>,
+    },
+}
+
+/// Signs requests, for a provider that a key in a header is not enough for.
+pub trait Signer: Send + Sync {
+    /// The request with its signature. Called for every try, since a signature is of its time.
+    ///
+    /// # Errors
+    /// When there are no credentials.
+    fn sign(&self, request: reqwest::Request) -> BoxFuture<'_, Result<reqwest::Request, BackendError>>;
 }
 
 /// Decodes a stream, event by event.
@@ -162,6 +182,11 @@ pub trait Dialect: Send + Sync + 'static {
 
     /// What to say when no key is set and this URL does not work without one.
     fn missing_key(&self, url: &str) -> Option<String>;
+
+    /// What signs the requests to an endpoint, where a header with a key is not enough.
+    fn signer(&self, _: &Profile) -> Option<Arc<dyn Signer>> {
+        None
+    }
 
     /// The length of the longest tool name.
     fn max_tool_name(&self) -> usize {
@@ -243,6 +268,20 @@ pub fn write_item(out: &mut Vec<u8>, first: &mut bool, value: &Value) {
         out.push(b',');
     }
     write_json(out, value);
+}
+
+/// A text as one part of a path: everything that has a meaning there is percent-encoded.
+pub fn path_part(text: &str) -> String {
+    let mut part = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            part.push(char::from(byte));
+        } else {
+            // Writing to memory can't fail.
+            let _ = write!(part, "%{byte:02X}");
+        }
+    }
+    part
 }
 
 /// Whether a URL is of this host.

@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
 
 use crate::body::malformed;
-use crate::dialect::Fault;
+use crate::dialect::{Fault, path_part};
 use crate::error::BackendError;
 use crate::ollama::with_options;
 use crate::profile::Profile;
@@ -49,6 +49,8 @@ pub enum EmbeddingApi {
     Ollama,
     /// Gemini's `:batchEmbedContents`.
     Gemini,
+    /// Bedrock's `InvokeModel`, in the form of Titan or, for its models, of Cohere.
+    Bedrock,
 }
 
 impl EmbeddingApi {
@@ -58,16 +60,19 @@ impl EmbeddingApi {
             Self::OpenAi(path) => path.into(),
             Self::Ollama => "/api/embed".into(),
             Self::Gemini => format!("/{}:batchEmbedContents", gemini_model(profile)),
+            Self::Bedrock => format!("/model/{}/invoke", path_part(&profile.model)),
         }
     }
 
     /// The most texts of one request: what servers of this kind take by default, and no more than an answer that is
     /// large already.
-    fn most_texts(self) -> usize {
+    fn most_texts(self, profile: &Profile) -> usize {
         match self {
             Self::OpenAi(_) => 128,
             Self::Ollama => 64,
             Self::Gemini => 100,
+            Self::Bedrock if is_cohere(profile) => 96,
+            Self::Bedrock => 1,
         }
     }
 
@@ -116,6 +121,15 @@ impl EmbeddingApi {
                 });
                 body.insert("requests".into(), requests.collect());
             }
+            Self::Bedrock if is_cohere(profile) => {
+                body.insert("texts".into(), json!(texts));
+                body.insert("input_type".into(), "search_document".into());
+                body.extend(only(&["input_type", "truncate", "output_dimension"]));
+            }
+            Self::Bedrock => {
+                body.insert("inputText".into(), texts.first().map_or("", String::as_str).into());
+                body.extend(only(&["dimensions", "normalize"]));
+            }
         }
         Ok(Value::Object(body))
     }
@@ -125,10 +139,16 @@ impl EmbeddingApi {
         if let Some(fault) = refusal::from_value(&value) {
             return Err(fault);
         }
+        let value = if matches!(self, Self::Bedrock) {
+            bedrock_answer(value)
+        } else {
+            value
+        };
         let (list, member, usage) = match self {
             Self::OpenAi(_) => ("data", Some("embedding"), value.get("usage")),
             Self::Ollama => ("embeddings", None, Some(&value)),
             Self::Gemini => ("embeddings", Some("values"), value.get("usageMetadata")),
+            Self::Bedrock => ("embeddings", None, value.get("usage")),
         };
         let items = value.get(list).and_then(Value::as_array).ok_or_else(|| {
             let said = brief(&value.to_string(), 200);
@@ -164,6 +184,23 @@ impl EmbeddingApi {
 fn gemini_model(profile: &Profile) -> String {
     let model = profile.model.as_str();
     format!("models/{}", model.strip_prefix("models/").unwrap_or(model))
+}
+
+fn is_cohere(profile: &Profile) -> bool {
+    profile.model.contains("cohere.")
+}
+
+/// Titan's one vector, and Cohere's by type, as the list that Cohere gives otherwise.
+fn bedrock_answer(mut value: Value) -> Value {
+    let tokens = value.get("inputTextTokenCount").cloned();
+    let vectors = if let Some(vector) = value.get_mut("embedding") {
+        json!([vector.take()])
+    } else if let Some(vectors) = value.pointer_mut("/embeddings/float") {
+        vectors.take()
+    } else {
+        return value;
+    };
+    json!({"embeddings": vectors, "usage": {"prompt_tokens": tokens}})
 }
 
 /// A vector: numbers, or little-endian 32-bit floats in base64.
@@ -210,7 +247,7 @@ impl Embedder for HttpEmbedder {
     fn embed<'a>(&'a self, texts: &'a [String]) -> BoxFuture<'a, Result<Embeddings, BackendError>> {
         async move {
             let mut all = Embeddings::default();
-            for some in texts.chunks(self.api.most_texts()) {
+            for some in texts.chunks(self.api.most_texts(&self.requests.profile)) {
                 let body = self.api.body(&self.requests.profile, some);
                 let decode = |answer: &[u8]| self.api.decode(answer, some.len());
                 let part = self.requests.call(body, decode).await?;

@@ -38,6 +38,18 @@ const FIELDS: [&str; 20] = [
 /// Settings of a relay; with other backends they are parameters like any other.
 const OF_RELAYS: [&str; 5] = ["server", "dir", "endpoint", "ssh_options", "plain"];
 
+/// Settings of Bedrock; with other backends they are parameters like any other.
+const OF_AWS: [&str; 8] = [
+    "region",
+    "profile",
+    "access_key",
+    "access_key_env",
+    "secret_key",
+    "secret_key_env",
+    "session_token",
+    "session_token_env",
+];
+
 /// Settings that this build does not have. As request parameters they would do harm, or silently nothing.
 const NOT_YET: [&str; 1] = ["api_version"];
 
@@ -66,15 +78,37 @@ pub(crate) struct EndpointFile {
     pub limits: Limits,
     pub fallback: Vec<Fallback>,
     pub relay: Option<Relay>,
+    pub aws: Option<AwsSettings>,
     pub parameters: Map<String, Value>,
     pub warnings: Vec<String>,
 }
 
-/// Reads a file.
-pub(crate) fn read(node: &Node) -> Result<EndpointFile, YamlError> {
+/// What a file says of AWS.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AwsSettings {
+    pub region: Option<String>,
+    pub profile: Option<String>,
+    pub access_key: Option<Credential>,
+    pub secret_key: Option<Credential>,
+    pub session_token: Option<Credential>,
+}
+
+/// A credential, or the variable that holds it and the error to give when that is not set.
+#[derive(Debug, Clone)]
+pub(crate) enum Credential {
+    Given(Secret),
+    Variable(String, YamlError),
+}
+
+/// Reads the file of the endpoint `name`.
+pub(crate) fn read(node: &Node, name: &str) -> Result<EndpointFile, YamlError> {
     let mut file = EndpointFile::default();
-    let named = node.get("backend").and_then(|b| b.text().ok());
-    if named.is_some_and(|backend| backend.trim() == "relay") {
+    let named = node.get("backend").map_or(Some(name.to_owned()), |b| b.text().ok());
+    let named = named.as_deref().map(str::trim);
+    if named == Some("bedrock") {
+        file.aws = Some(aws(node)?);
+    }
+    if node.get("backend").is_some() && named == Some("relay") {
         file.relay = Some(relay(node)?);
     }
     for (name, line, value) in node.mapping()? {
@@ -93,6 +127,7 @@ pub(crate) fn read(node: &Node) -> Result<EndpointFile, YamlError> {
             }
             _ if !set && FIELDS.contains(&name.as_str()) => {}
             _ if file.relay.is_some() && OF_RELAYS.contains(&name.as_str()) => {}
+            _ if file.aws.is_some() && OF_AWS.contains(&name.as_str()) => {}
             "url" | "key" | "key_env" | "headers" if file.relay.is_some() => {
                 return Err(at(format!(
                     "a relay has no `{name}`: it belongs into the endpoint's file on the other machine"
@@ -188,6 +223,55 @@ pub(crate) fn read(node: &Node) -> Result<EndpointFile, YamlError> {
         return Err(node.get("url").unwrap_or(node).error("a program has no URL"));
     }
     Ok(file)
+}
+
+fn aws(node: &Node) -> Result<AwsSettings, YamlError> {
+    let given = |name: &str| node.get(name).filter(|v| !matches!(v.data, Data::Scalar(Value::Null)));
+    let credential = |name: &str| {
+        let variable = format!("{name}_env");
+        match (given(name), given(&variable)) {
+            (Some(_), Some(both)) => Err(both.error(format!("give `{name}` or `{variable}`, not both"))),
+            (Some(value), None) => Ok(Some(Credential::Given(Secret::new(secret(value)?)))),
+            (None, Some(value)) => {
+                let variable = word(value)?;
+                let missing = value.error(format!("the environment variable {variable} is not set"));
+                Ok(Some(Credential::Variable(variable, missing)))
+            }
+            (None, None) => Ok(None),
+        }
+    };
+    let settings = AwsSettings {
+        region: given("region").map(word).transpose()?,
+        profile: given("profile").map(word).transpose()?,
+        access_key: credential("access_key")?,
+        secret_key: credential("secret_key")?,
+        session_token: credential("session_token")?,
+    };
+    // The region becomes a part of a host's name.
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    if let (Some(region), Some(place)) = (&settings.region, node.get("region"))
+        && !region.chars().all(plain)
+    {
+        return Err(place.error("expected the name of a region, such as eu-west-1"));
+    }
+    let at = |name: &str| given(name).or_else(|| given(&format!("{name}_env"))).unwrap_or(node);
+    match (&settings.access_key, &settings.secret_key) {
+        (Some(_), None) => return Err(at("access_key").error("`access_key` needs `secret_key` or `secret_key_env`")),
+        (None, Some(_)) => return Err(at("secret_key").error("`secret_key` needs `access_key` or `access_key_env`")),
+        (None, None) if settings.session_token.is_some() => {
+            return Err(at("session_token").error("`session_token` needs `access_key` and `secret_key`"));
+        }
+        (Some(_), Some(_)) if settings.profile.is_some() => {
+            return Err(at("profile").error("give `profile` or `access_key` and `secret_key`, not both"));
+        }
+        _ => {}
+    }
+    if let Some(key) = given("key").or_else(|| given("key_env"))
+        && (settings.access_key.is_some() || settings.profile.is_some())
+    {
+        return Err(key.error("a Bedrock API key stands alone: leave out `profile` and `access_key`"));
+    }
+    Ok(settings)
 }
 
 fn relay(node: &Node) -> Result<Relay, YamlError> {

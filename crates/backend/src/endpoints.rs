@@ -9,9 +9,9 @@ use decanus_base::names::{did_you_mean, is_valid};
 use decanus_base::yaml::{self, YamlError};
 use decanus_base::{Diagnostic, ErrorKind, Project, Secret};
 
-use crate::endpoint_file::{EndpointFile, read};
+use crate::endpoint_file::{AwsSettings, Credential, EndpointFile, read};
 use crate::prices;
-use crate::profile::Profile;
+use crate::profile::{Aws, Profile};
 use crate::redact::show_url_text;
 
 /// Why an endpoint can't be used.
@@ -101,6 +101,15 @@ const BUILT_IN: &[BuiltIn] = &[
         url_variables: &["ANTHROPIC_URL", "ANTHROPIC_BASE_URL"],
         key_variables: &["ANTHROPIC_KEY", "ANTHROPIC_API_KEY"],
         model_variables: &["ANTHROPIC_MODEL"],
+    },
+    BuiltIn {
+        backend: "bedrock",
+        // It depends on the region, which the backend decides.
+        url: "",
+        model: "",
+        url_variables: &["AWS_ENDPOINT_URL_BEDROCK_RUNTIME", "AWS_ENDPOINT_URL"],
+        key_variables: &["AWS_BEARER_TOKEN_BEDROCK"],
+        model_variables: &["BEDROCK_MODEL_ID"],
     },
     BuiltIn {
         backend: "gemini",
@@ -360,7 +369,14 @@ impl Endpoints {
         // The key of the environment goes to the URL of the environment or to the provider's own, never to a URL that
         // a file names: a project's file must not be able to send it anywhere. The model is of no use there either.
         let environment = |variables: &[&str]| if own_url { None } else { self.first_set(variables) };
-        profile.key = from_file.or_else(|| environment(known?.key_variables).map(Secret::new));
+        profile.aws = file.aws.map(|aws| self.aws(aws, own_url)).transpose()?;
+        // Who names credentials of AWS means these.
+        let own_aws = profile
+            .aws
+            .as_ref()
+            .is_some_and(|a| a.access_key.is_some() || a.profile.is_some());
+        let key_variables = known.map_or(&[][..], |k| if own_aws { &[] } else { k.key_variables });
+        profile.key = from_file.or_else(|| environment(key_variables).map(Secret::new));
         profile.url = file
             .url
             .or_else(|| environment(known?.url_variables).map(|url| from_variable(backend, url)))
@@ -395,6 +411,25 @@ impl Endpoints {
         }
         profile.file = path;
         Ok(profile)
+    }
+
+    fn aws(&self, file: AwsSettings, url_of_file: bool) -> Result<Aws, EndpointError> {
+        let credential = |given: Option<Credential>| match given {
+            None => Ok(None),
+            Some(Credential::Given(secret)) => Ok(Some(secret)),
+            Some(Credential::Variable(variable, error)) => match self.first_set(&[&variable]) {
+                Some(value) => Ok(Some(Secret::new(value))),
+                None => Err(EndpointError::File(error)),
+            },
+        };
+        Ok(Aws {
+            region: file.region,
+            profile: file.profile,
+            access_key: credential(file.access_key)?,
+            secret_key: credential(file.secret_key)?,
+            session_token: credential(file.session_token)?,
+            url_of_file,
+        })
     }
 
     fn info(&self, name: &str, path: Option<&Path>) -> EndpointInfo {
@@ -434,7 +469,7 @@ impl Endpoints {
             } else {
                 show_url_text(&profile.url)
             };
-            info.key_set = profile.key.is_some();
+            info.key_set = profile.key.is_some() || profile.aws.as_ref().is_some_and(|a| a.access_key.is_some());
             if let Some(relay) = &profile.relay {
                 info.url = relay.target();
             }
@@ -508,5 +543,6 @@ fn from_variable(backend: &str, url: String) -> String {
 fn parse(path: &Path) -> Result<EndpointFile, EndpointError> {
     let text = decanus_base::files::read_text(path)
         .map_err(|e| EndpointError::Io(decanus_base::files::named(e, path).to_string()))?;
-    Ok(read(&yaml::parse(&text, path)?)?)
+    let name = path.file_stem().and_then(|n| n.to_str()).unwrap_or_default();
+    Ok(read(&yaml::parse(&text, path)?, name)?)
 }

@@ -14,7 +14,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::client::causes;
 use crate::conversation::{CallCx, Delta};
-use crate::dialect::{Fault, StreamDecoder};
+use crate::dialect::{Fault, Signer, StreamDecoder};
 use crate::error::BackendError;
 use crate::frames::Frames;
 use crate::profile::Profile;
@@ -44,11 +44,16 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    async fn send(&self) -> reqwest::Result<Response> {
+    /// Sends it, with its signature if it needs one. What the signer says and what the network says are apart, since
+    /// only the latter is worth another try.
+    async fn send(&self, signer: Option<&dyn Signer>) -> Result<reqwest::Result<Response>, BackendError> {
         let mut request = Request::new(Method::POST, self.url.clone());
         *request.headers_mut() = self.headers.clone();
         *request.body_mut() = Some(self.body.clone().into());
-        self.client.execute(request).await
+        if let Some(signer) = signer {
+            request = signer.sign(request).await?;
+        }
+        Ok(self.client.execute(request).await)
     }
 }
 
@@ -61,6 +66,8 @@ pub(crate) struct Target {
     pub shown: String,
     pub headers: HeaderMap,
     pub redactor: Redactor,
+    /// What signs the requests, where a header with a key is not enough.
+    pub signer: Option<Arc<dyn Signer>>,
 }
 
 impl std::fmt::Debug for Target {
@@ -275,16 +282,11 @@ impl<'a, R: Reader> Exchange<'a, R> {
         self.sent = Instant::now();
         self.bytes = 0;
         let first_byte = self.profile.timeouts.first_byte;
+        let sending = self.request.send(self.target.signer.as_deref());
         let response = self
             .clock
-            .within(
-                &self.target.shown,
-                self.sent,
-                first_byte,
-                "no answer",
-                self.request.send(),
-            )
-            .await?;
+            .within(&self.target.shown, self.sent, first_byte, "no answer", sending)
+            .await??;
         let response = response.map_err(|error| self.not_sent(error))?;
         let status = response.status();
         let kind = response.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok());
@@ -412,7 +414,7 @@ impl<'a, R: Reader> Exchange<'a, R> {
             // No line of a stream begins like JSON or a web page does, whatever the content type says.
             let first = chunk.iter().find(|b| !b.is_ascii_whitespace());
             let is_body = match sse {
-                Frames::Sse(_) => matches!(first, Some(b'{' | b'[' | b'<')),
+                Frames::Sse(_) | Frames::Own(_) => matches!(first, Some(b'{' | b'[' | b'<')),
                 Frames::Lines(_) => matches!(first, Some(b'[' | b'<')),
             };
             if self.bytes == chunk.len() && is_body {
@@ -468,7 +470,7 @@ impl<'a, R: Reader> Exchange<'a, R> {
 
     fn undecodable(&self, error: &SseError) -> BackendError {
         match error {
-            SseError::CutCharacter => self.error(200, Fault::Incomplete(error.to_string()), None),
+            SseError::CutCharacter | SseError::CutFrame => self.error(200, Fault::Incomplete(error.to_string()), None),
             _ => self.malformed(error.to_string()),
         }
     }

@@ -1,7 +1,24 @@
 //! A stream's bytes as events, however they are told apart.
 
+use std::fmt::Debug;
+
 use crate::dialect::Framing;
 use crate::sse::{Event, MAX_EVENT, SseDecoder, SseError};
+
+/// Takes a stream apart that is neither server-sent events nor lines.
+pub trait Framer: Debug + Send + Sync {
+    /// Takes the next bytes and appends the events that they complete.
+    ///
+    /// # Errors
+    /// Bytes that are no such stream, and an event that is too large.
+    fn push(&mut self, bytes: &[u8], out: &mut Vec<Event>) -> Result<(), SseError>;
+
+    /// Ends the stream.
+    ///
+    /// # Errors
+    /// When it was cut within an event.
+    fn finish(&mut self) -> Result<(), SseError>;
+}
 
 /// Turns bytes into events.
 #[derive(Debug)]
@@ -10,6 +27,8 @@ pub enum Frames {
     Sse(SseDecoder),
     /// A value a line.
     Lines(Vec<u8>),
+    /// A provider's own form.
+    Own(Box<dyn Framer>),
 }
 
 impl Frames {
@@ -18,6 +37,7 @@ impl Frames {
         match framing {
             Framing::Sse => Self::Sse(SseDecoder::new()),
             Framing::Lines => Self::Lines(Vec::new()),
+            Framing::Own { framer, .. } => Self::Own(framer()),
         }
     }
 
@@ -28,6 +48,7 @@ impl Frames {
     pub fn push(&mut self, mut bytes: &[u8], out: &mut Vec<Event>) -> Result<(), SseError> {
         let line = match self {
             Self::Sse(sse) => return sse.push(bytes, out),
+            Self::Own(framer) => return framer.push(bytes, out),
             Self::Lines(line) => line,
         };
         loop {
@@ -52,6 +73,7 @@ impl Frames {
     pub fn finish(&mut self) -> Result<Option<Event>, SseError> {
         match self {
             Self::Sse(sse) => sse.finish(),
+            Self::Own(framer) => framer.finish().map(|()| None),
             Self::Lines(line) => match std::str::from_utf8(line) {
                 Ok(text) => Ok(event(text)),
                 Err(e) if e.error_len().is_none() => Err(SseError::CutCharacter),

@@ -138,6 +138,7 @@ impl<D: Dialect> HttpBackend<D> {
             stream_url,
             headers: headers(profile, &*self.dialect).map_err(fail)?,
             redactor: Redactor::new(profile),
+            signer: self.dialect.signer(profile),
         })
     }
 
@@ -323,6 +324,7 @@ impl<D: Dialect> HttpConversation<D> {
             match self.dialect.framing() {
                 Framing::Sse => "text/event-stream, application/json",
                 Framing::Lines => "application/x-ndjson, application/json",
+                Framing::Own { accept, .. } => accept,
             }
         } else {
             "application/json"

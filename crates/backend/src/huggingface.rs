@@ -231,6 +231,7 @@ impl HuggingFaceEmbedder {
             stream: false,
             explain: false,
             pass: None,
+            raw: Default::default(),
         };
         let decoder = Box::new(Decoder::new(Arc::default()));
         let answer = Answer::new(

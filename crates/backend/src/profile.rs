@@ -52,6 +52,26 @@ pub struct Profile {
     pub command: Vec<String>,
     /// The other machine, for the backend that asks one.
     pub relay: Option<Relay>,
+    /// Region and credentials, for the backend that speaks to AWS.
+    pub aws: Option<Aws>,
+}
+
+/// What an endpoint's file says of AWS. What it leaves open is decided as the tools of AWS decide it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Aws {
+    /// The region.
+    pub region: Option<String>,
+    /// The profile of the user's own AWS configuration.
+    pub profile: Option<String>,
+    /// The id of an access key; not a secret by itself.
+    pub access_key: Option<Secret>,
+    /// What belongs to the id.
+    pub secret_key: Option<Secret>,
+    /// The token of temporary credentials.
+    pub session_token: Option<Secret>,
+    /// Whether the endpoint's URL was chosen by its file: then what the machine has of AWS must not go there unless it
+    /// is AWS.
+    pub url_of_file: bool,
 }
 
 /// Another machine that asks models for us: `server` and what belongs to it in an endpoint's file.
@@ -266,6 +286,7 @@ impl std::fmt::Debug for Profile {
             .field("file_is_own", &self.file_is_own)
             .field("command", &self.command)
             .field("relay", &self.relay)
+            .field("aws", &self.aws)
             .finish()
     }
 }
@@ -300,6 +321,7 @@ impl Profile {
             file_is_own: false,
             command: Vec::new(),
             relay: None,
+            aws: None,
         }
     }
 }

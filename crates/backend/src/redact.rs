@@ -21,6 +21,9 @@ impl Redactor {
             // `Bearer KEY`: the key alone is as secret.
             secrets.extend(value.expose().split_whitespace().skip(1).map(Secret::new));
         }
+        if let Some(aws) = &profile.aws {
+            secrets.extend([&aws.secret_key, &aws.session_token].into_iter().flatten().cloned());
+        }
         if let Ok(url) = Url::parse(&profile.url) {
             secrets.extend(url.password().map(Secret::new));
             secrets.extend(url.query_pairs().map(|(_, value)| Secret::new(value)));

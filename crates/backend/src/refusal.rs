@@ -154,6 +154,8 @@ fn is_too_long(message: &str) -> bool {
         "exceeds the context length",
         "exceeds the context window",
         "prompt is too long",
+        "input is too long",
+        "input tokens exceeded",
         "exceed context limit",
         "exceeds the maximum number of tokens",
     ]

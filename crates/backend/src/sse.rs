@@ -27,6 +27,12 @@ pub enum SseError {
     /// One event is larger than [`MAX_EVENT`].
     #[error("one event of the stream is larger than {MAX_EVENT} bytes")]
     TooLarge,
+    /// A frame of a provider's own form is none.
+    #[error("{0}")]
+    NoFrame(String),
+    /// The stream ended in the middle of such a frame.
+    #[error("the stream ended within a frame")]
+    CutFrame,
 }
 
 /// Turns bytes into events.

@@ -75,7 +75,7 @@ fn fits(name: &str, max: usize) -> bool {
 }
 
 /// A name, or an id, in the form that a provider takes; `digits` of its digest tell changed ones apart.
-pub(crate) fn wire_form(name: &str, max: usize, digits: usize) -> String {
+pub fn wire_form(name: &str, max: usize, digits: usize) -> String {
     if fits(name, max) {
         return name.to_owned();
     }

@@ -59,7 +59,10 @@ pub struct Context {
 impl Context {
     /// The project with the backends of this build.
     fn open(&self) -> Result<Decanus, Error> {
-        Ok(commands::model::with_local(Decanus::open(&self.dir)?))
+        let decanus = commands::model::with_local(Decanus::open(&self.dir)?);
+        #[cfg(feature = "bedrock")]
+        let decanus = decanus.with_backend(std::sync::Arc::new(decanus_bedrock::BedrockBackend::new()));
+        Ok(decanus)
     }
 }
 

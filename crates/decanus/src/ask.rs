@@ -374,6 +374,8 @@ impl Decanus {
                 .map_err(|e| match profile.backend.as_str() {
                     "local" => Error::new(ErrorKind::Config, "this build has no local models")
                         .hint("build with `cargo build --release --features decanus-cli/local`, as ./demo does"),
+                    "bedrock" => Error::new(ErrorKind::Config, "this build has no Bedrock")
+                        .hint("build with `cargo build --release --features decanus-cli/bedrock`"),
                     _ => Error::of(&e),
                 })?;
             let conversation = backend.open(profile.clone())?;

@@ -8,6 +8,7 @@
 
 mod anthropic;
 mod anthropic_encoding;
+mod bedrock;
 mod cases;
 mod embeddings;
 mod encoding;

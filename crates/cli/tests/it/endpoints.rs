@@ -46,6 +46,7 @@ fn list_and_show_never_print_a_key() {
         .collect();
     let all = [
         "anthropic",
+        "bedrock",
         "broken",
         "gemini",
         "huggingface",
@@ -59,7 +60,7 @@ fn list_and_show_never_print_a_key() {
         "vllm",
     ];
     assert_eq!(names, all);
-    assert!(list[1]["error"].as_str().unwrap().contains("endpoints/broken.yaml:"));
+    assert!(list[2]["error"].as_str().unwrap().contains("endpoints/broken.yaml:"));
     let mine = run(&s, &["endpoint", "show", "mine", "--json"]).exits(0).json();
     assert_eq!(
         (mine["key_set"].as_bool(), mine["model"].as_str()),

@@ -5,6 +5,8 @@ mod actions;
 mod answers;
 mod ask;
 mod backends;
+#[cfg(feature = "bedrock")]
+mod bedrock;
 mod chats;
 mod check;
 mod endpoints;
