@@ -22,3 +22,15 @@ mod model;
 #[cfg(feature = "llama")]
 #[path = "suite/templates.rs"]
 mod templates;
+#[cfg(feature = "llama")]
+#[path = "suite/memory.rs"]
+mod memory;
+#[cfg(feature = "llama")]
+#[path = "suite/sampling.rs"]
+mod sampling;
+#[cfg(feature = "llama")]
+#[path = "suite/thinking.rs"]
+mod thinking;
+#[cfg(feature = "llama")]
+#[path = "suite/vectors.rs"]
+mod vectors;

@@ -28,14 +28,14 @@ pub enum Slot {
     Arguments = 2,
 }
 
-const SLOTS: usize = 3;
+pub(super) const SLOTS: usize = 3;
 /// Continuations that are scored side by side, each a sequence of its own.
-const BRANCHES: usize = 29;
+pub(super) const BRANCHES: usize = 29;
 /// Tokens of continuations per decode: each has its row of logits.
-const BRANCH_TOKENS: usize = 192;
-const BATCH: usize = 2048;
-const MICRO_BATCH: u32 = 512;
-const SMALLEST_CONTEXT: u32 = 2048;
+pub(super) const BRANCH_TOKENS: usize = 192;
+pub(super) const BATCH: usize = 2048;
+pub(super) const MICRO_BATCH: u32 = 512;
+pub(super) const SMALLEST_CONTEXT: u32 = 2048;
 
 /// How the context is to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -44,6 +44,15 @@ pub struct ContextOptions {
     pub threads: Option<i32>,
     /// The most tokens that a conversation may have; `None` is the model's own, but not more than 8192.
     pub context: Option<u32>,
+}
+
+/// What a request needs of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Need {
+    /// To write an answer.
+    Answer(ContextOptions),
+    /// To make vectors of texts.
+    Vectors(ContextOptions, Arc<Vec<String>>),
 }
 
 /// Tokens that went through the model.
@@ -61,20 +70,24 @@ const BREAK: char = '\u{e000}';
 
 /// The model, its context and the state of its cache.
 pub struct Session<'m> {
-    backend: &'m LlamaBackend,
-    model: &'m LlamaModel,
-    name: String,
+    pub(super) backend: &'m LlamaBackend,
+    pub(super) model: &'m LlamaModel,
+    pub(super) name: String,
     // Declared before `abort`, because the context's callback points to it and fields are dropped in order.
-    context: Option<LlamaContext<'m>>,
-    abort: Arc<Abort>,
-    options: ContextOptions,
+    pub(super) context: Option<LlamaContext<'m>>,
+    pub(super) abort: Arc<Abort>,
+    pub(super) options: ContextOptions,
     threads: i32,
     observation: Observation,
     size: u32,
+    /// What the context may take, if there is one or will be.
+    pub(super) reserved: u64,
+    /// Texts that were prepared to be made vectors.
+    pub(super) texts: Vec<Vec<LlamaToken>>,
     cached: [Vec<LlamaToken>; SLOTS],
     base: Vec<f32>,
     base_slot: Slot,
-    template: Option<Arc<ChatTemplate>>,
+    templates: HashMap<String, Arc<ChatTemplate>>,
     controls: Vec<String>,
     count: Count,
     /// Calibrations of tool lists, by the digest of their prompt.
@@ -99,10 +112,12 @@ impl<'m> Session<'m> {
             threads: 0,
             observation,
             size: 0,
+            reserved: 0,
+            texts: Vec::new(),
             cached: Default::default(),
             base: Vec::new(),
             base_slot: Slot::Chat,
-            template: None,
+            templates: HashMap::new(),
             controls: Vec::new(),
             count: Count::default(),
             calibrations: HashMap::new(),
@@ -125,12 +140,13 @@ impl<'m> Session<'m> {
         self.options.context.unwrap_or(8192).min(trained)
     }
 
-    /// Sets how the context is to be made; a context that was made otherwise is given up.
+    /// Sets how the context is to be made; a context that computes otherwise is given up.
     pub fn configure(&mut self, options: ContextOptions) {
-        if self.options != options {
-            self.options = options;
+        if self.options.threads != options.threads {
             self.context = None;
+            self.threads = 0;
         }
+        self.options = options;
     }
 
     /// Forgets what the cache holds.
@@ -141,12 +157,13 @@ impl<'m> Session<'m> {
         }
     }
 
-    /// The model's chat template; ChatML for a model without one.
+    /// The model's chat template, ChatML for a model without one; or another one that is given.
     ///
     /// # Errors
     /// When it can't be read.
-    pub fn template(&mut self) -> Result<Arc<ChatTemplate>, BackendError> {
-        if let Some(template) = &self.template {
+    pub fn template(&mut self, given: Option<&str>) -> Result<Arc<ChatTemplate>, BackendError> {
+        let key = given.unwrap_or_default();
+        if let Some(template) = self.templates.get(key) {
             return Ok(template.clone());
         }
         let vocab = self.model.vocab();
@@ -160,20 +177,19 @@ impl<'m> Session<'m> {
                     .unwrap_or_default()
             }
         };
-        let source = self.model.meta_val_str("tokenizer.chat_template");
-        let source = source
-            .as_deref()
-            .ok()
-            .filter(|s| !s.trim().is_empty())
-            .unwrap_or(CHATML);
+        let own = self.model.meta_val_str("tokenizer.chat_template");
+        let source = given.or(own.as_deref().ok()).filter(|s| !s.trim().is_empty());
+        let source = source.unwrap_or(CHATML);
         let template = Arc::new(ChatTemplate::new(source, &text(vocab.bos()), &text(vocab.eos()))?);
-        self.controls = (0..vocab.n_tokens())
-            .map(LlamaToken)
-            .filter(|t| vocab.is_control(*t))
-            .map(text)
-            .filter(|t| t.chars().count() > 1)
-            .collect();
-        self.template = Some(template.clone());
+        if self.controls.is_empty() {
+            self.controls = (0..vocab.n_tokens())
+                .map(LlamaToken)
+                .filter(|t| vocab.is_control(*t))
+                .map(text)
+                .filter(|t| t.chars().count() > 1)
+                .collect();
+        }
+        self.templates.insert(key.to_owned(), template.clone());
         Ok(template)
     }
 
@@ -314,7 +330,7 @@ impl<'m> Session<'m> {
 
     /// Whether another token fits.
     pub fn has_room(&self, slot: Slot) -> bool {
-        self.cached[slot as usize].len() + 1 < self.size as usize
+        self.cached[slot as usize].len() + 1 < self.size.min(self.limit()) as usize
     }
 
     /// The logits after the last token that was evaluated.
@@ -471,13 +487,7 @@ impl<'m> Session<'m> {
         self.context = None;
         self.cached = Default::default();
         self.size = u32::try_from(size).map_err(failed)?;
-        if self.threads == 0 || self.options.threads.is_some() {
-            self.threads = self
-                .options
-                .threads
-                .unwrap_or_else(|| self.observation.threads())
-                .max(1);
-        }
+        self.decide_threads();
         let mut params = LlamaContextParams::default()
             .with_n_ctx(NonZeroU32::new(self.size))
             .with_n_batch(u32::try_from(BATCH).map_err(failed)?)
@@ -495,6 +505,15 @@ impl<'m> Session<'m> {
         Ok(())
     }
 
+    /// Decides how many threads compute, once.
+    pub(super) fn decide_threads(&mut self) -> i32 {
+        if self.threads == 0 {
+            let threads = self.options.threads.unwrap_or_else(|| self.observation.threads());
+            self.threads = threads.max(1);
+        }
+        self.threads
+    }
+
     fn too_long(&self, tokens: usize) -> BackendError {
         let limit = self.limit();
         let message = format!("{tokens} tokens, and the context has {limit} (parameter `context`)");
@@ -505,7 +524,7 @@ impl<'m> Session<'m> {
     }
 }
 
-fn add(
+pub(super) fn add(
     batch: &mut LlamaBatch<'_>,
     token: LlamaToken,
     position: usize,
@@ -515,14 +534,14 @@ fn add(
     batch.add(token, number(position)?, &[sequence], logits).map_err(failed)
 }
 
-fn number(n: usize) -> Result<i32, BackendError> {
+pub(super) fn number(n: usize) -> Result<i32, BackendError> {
     i32::try_from(n).map_err(failed)
 }
 
-fn failed(error: impl std::fmt::Display) -> BackendError {
+pub(super) fn failed(error: impl std::fmt::Display) -> BackendError {
     BackendError::Internal(format!("local model: {error}"))
 }
 
-fn gone() -> BackendError {
+pub(super) fn gone() -> BackendError {
     BackendError::Internal("local model: there is no context".into())
 }
