@@ -184,7 +184,10 @@ mod tests {
         let round = |backend| [Message::user("u"), record(backend), call.to_message()];
         let own = convert(&round("local"), Calls::Native, str::to_owned);
         assert_eq!(own.len(), 2);
-        assert_eq!((&own[1]["reasoning_content"], &own[1]["role"]), (&json!("Ah."), &json!("assistant")));
+        assert_eq!(
+            (&own[1]["reasoning_content"], &own[1]["role"]),
+            (&json!("Ah."), &json!("assistant"))
+        );
         assert_eq!(own[1]["tool_calls"].as_array().unwrap().len(), 1);
         let other = convert(&round("openai"), Calls::Native, str::to_owned);
         assert!(other[1].get("reasoning_content").is_none());

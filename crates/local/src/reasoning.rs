@@ -190,7 +190,9 @@ impl Splitter {
                 let known = self.buffer.len() - held(&self.buffer, &[close]);
                 let known = self.buffer[..known].trim_end().len();
                 parts.reasoning.extend(self.buffer.drain(..known));
-                self.state = State::Thought { begun: begun || known > 0 };
+                self.state = State::Thought {
+                    begun: begun || known > 0,
+                };
                 false
             }
             _ => {
@@ -245,7 +247,11 @@ impl Splitter {
 
 /// How many bytes at the end may be the beginning of one of these marks.
 fn held(text: &str, marks: &[&str]) -> usize {
-    let overlap = |mark: &&str| (1..mark.len()).rev().find(|n| text.as_bytes().ends_with(&mark.as_bytes()[..*n]));
+    let overlap = |mark: &&str| {
+        (1..mark.len())
+            .rev()
+            .find(|n| text.as_bytes().ends_with(&mark.as_bytes()[..*n]))
+    };
     marks.iter().filter_map(overlap).max().unwrap_or(0)
 }
 
@@ -288,7 +294,13 @@ mod tests {
 
     #[test]
     fn thoughts_are_told_from_text_at_every_cut() {
-        every_cut(THINK, false, "<think>\nAh </thin é\n\nso\n</think>\n\nIt is < 4.\n", "Ah </thin é\n\nso", "It is < 4.\n");
+        every_cut(
+            THINK,
+            false,
+            "<think>\nAh </thin é\n\nso\n</think>\n\nIt is < 4.\n",
+            "Ah </thin é\n\nso",
+            "It is < 4.\n",
+        );
         every_cut(THINK, true, "\nAh.\n</think>\nYes", "Ah.", "Yes");
         every_cut(THINK, false, "\n<think></think>Yes", "", "Yes");
         every_cut(THINK, false, "<think>a</think> <think>b</think>c", "ab", "c");
@@ -314,7 +326,8 @@ mod tests {
 
     #[test]
     fn channels() {
-        let text = "<|channel|>analysis<|message|>Ah < so<|end|><|start|>assistant<|channel|>final<|message|>It is <|4.";
+        let text =
+            "<|channel|>analysis<|message|>Ah < so<|end|><|start|>assistant<|channel|>final<|message|>It is <|4.";
         every_cut(Form::Channels, false, text, "Ah < so", "It is <|4.");
         every_cut(Form::Channels, false, "Plain <b>.", "", "Plain <b>.");
         every_cut(Form::Channels, false, "<|channel|>analysis<|message|>Ah", "Ah", "");

@@ -166,7 +166,10 @@ impl ChatTemplate {
 
 /// The variables by which templates switch thinking on and off.
 pub fn thinking(on: bool) -> Map<String, Value> {
-    ["enable_thinking", "thinking"].map(|name| (name.to_owned(), on.into())).into_iter().collect()
+    ["enable_thinking", "thinking"]
+        .map(|name| (name.to_owned(), on.into()))
+        .into_iter()
+        .collect()
 }
 
 fn fold_system(messages: &[Value]) -> Vec<Value> {

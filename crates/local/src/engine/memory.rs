@@ -143,7 +143,10 @@ impl State {
             if self.bound.is_none_or(|bound| staying.saturating_add(bytes) <= bound) {
                 return true;
             }
-            let idle = self.places.iter_mut().filter(|p| p.seat != seat && !p.leaving && !p.busy);
+            let idle = self
+                .places
+                .iter_mut()
+                .filter(|p| p.seat != seat && !p.leaving && !p.busy);
             let Some(oldest) = idle.min_by_key(|p| p.used) else {
                 return false;
             };
@@ -317,7 +320,8 @@ pub fn default_bound() -> Option<u64> {
         Some(kilobytes * 1024)
     });
     // Containers have bounds of their own; without one there is the word `max`, or a number beyond all memory.
-    let container = number("/sys/fs/cgroup/memory.max").or_else(|| number("/sys/fs/cgroup/memory/memory.limit_in_bytes"));
+    let container =
+        number("/sys/fs/cgroup/memory.max").or_else(|| number("/sys/fs/cgroup/memory/memory.limit_in_bytes"));
     let least = [machine, container].into_iter().flatten().min()?;
     Some(least / 4 * 3)
 }
@@ -409,7 +413,9 @@ mod tests {
         let never = CancellationToken::new();
         let error = a.take(4 << 20, &never).unwrap_err().to_string();
         assert!(
-            error.contains("m1 needs 4.0 MiB") && error.contains("may take 3.0 MiB") && error.contains("DECANUS_LOCAL_MEMORY"),
+            error.contains("m1 needs 4.0 MiB")
+                && error.contains("may take 3.0 MiB")
+                && error.contains("DECANUS_LOCAL_MEMORY"),
             "{error}"
         );
         a.take(1 << 20, &never).unwrap();

@@ -63,10 +63,7 @@ impl Session<'_> {
         };
         let width = u64::try_from(model.n_embd()).unwrap_or(0);
         let head = width / u64::from(model.n_head()).max(1);
-        let (key, value) = (
-            said("key_length").unwrap_or(head),
-            said("value_length").unwrap_or(head),
-        );
+        let (key, value) = (said("key_length").unwrap_or(head), said("value_length").unwrap_or(head));
         let heads = u64::from(model.n_layer()) * u64::from(model.n_head_kv());
         tokens * heads * (key + value) * 2
     }

@@ -145,13 +145,17 @@ fn what_can_not_fit_alone_says_what_it_needs() {
     let error = ask_with(&mut *large, &question(), &[], None, &cx()).unwrap_err();
     let text = error.to_string();
     assert!(
-        matches!(error, BackendError::Config(_)) && text.contains("MiB of memory") && text.contains("smaller `context`"),
+        matches!(error, BackendError::Config(_))
+            && text.contains("MiB of memory")
+            && text.contains("smaller `context`"),
         "{text}"
     );
     // The model is still good for what fits.
     ask(&mut *small, &question(), &[]);
     let nothing = Two::new(Some(1 << 20));
     let mut never = nothing.open("a.gguf", 512, 2);
-    let text = ask_with(&mut *never, &question(), &[], None, &cx()).unwrap_err().to_string();
+    let text = ask_with(&mut *never, &question(), &[], None, &cx())
+        .unwrap_err()
+        .to_string();
     assert!(text.contains("may take 1.0 MiB together"), "{text}");
 }

@@ -13,7 +13,9 @@ const WILD: f64 = 3.0;
 
 fn write_to(question: &str, parameters: &Value) -> String {
     let mut all = json!({"max_tokens": 16});
-    all.as_object_mut().unwrap().extend(parameters.as_object().cloned().unwrap());
+    all.as_object_mut()
+        .unwrap()
+        .extend(parameters.as_object().cloned().unwrap());
     ask(&mut *open(&all), &[Message::user(question)], &[]).text
 }
 
@@ -33,7 +35,10 @@ fn chance_is_steered() {
     // Each of these alone leaves only the likeliest token.
     for only in [json!({"top_k": 1}), json!({"top_p": 1e-6}), json!({"min_p": 1.0})] {
         let mut parameters = json!({"temperature": WILD, "seed": 1});
-        parameters.as_object_mut().unwrap().extend(only.as_object().cloned().unwrap());
+        parameters
+            .as_object_mut()
+            .unwrap()
+            .extend(only.as_object().cloned().unwrap());
         assert_eq!(write(&parameters), greedy, "{only}");
     }
     // And these, wide open, leave all.
@@ -104,8 +109,14 @@ fn wrong_values_and_unknown_names_are_told() {
     let _turn = turn();
     let question = [Message::user("hi")];
     for (parameters, words) in [
-        (json!({"temperature": "hot"}), "parameter `temperature` must be a number, not \"hot\""),
-        (json!({"top_p": 3}), "parameter `top_p` must be a number from 0 to 1, not 3"),
+        (
+            json!({"temperature": "hot"}),
+            "parameter `temperature` must be a number, not \"hot\"",
+        ),
+        (
+            json!({"top_p": 3}),
+            "parameter `top_p` must be a number from 0 to 1, not 3",
+        ),
     ] {
         let error = ask_with(&mut *open(&parameters), &question, &[], None, &cx()).unwrap_err();
         assert!(error.to_string().contains(words), "{error}");

@@ -63,12 +63,18 @@ fn thinking_can_be_switched_off() {
     // By the template's own switch.
     let mut conversation = open(&parameters(&json!({"reasoning": "off"})));
     let answer = ask(&mut *conversation, &question(), &[]);
-    assert!(answer.reasoning.is_empty() && answer.text.starts_with("Paris"), "{answer:?}");
+    assert!(
+        answer.reasoning.is_empty() && answer.text.starts_with("Paris"),
+        "{answer:?}"
+    );
     // And where the template has none.
     let stubborn = THINKS.replace("enable_thinking", "no_such_switch");
     let mut conversation = open(&parameters(&json!({"reasoning": false, "chat_template": stubborn})));
     let answer = ask(&mut *conversation, &question(), &[]);
-    assert!(answer.reasoning.is_empty() && answer.text.starts_with("Paris"), "{answer:?}");
+    assert!(
+        answer.reasoning.is_empty() && answer.text.starts_with("Paris"),
+        "{answer:?}"
+    );
 }
 
 #[test]
@@ -90,7 +96,9 @@ fn thoughts_that_do_not_end_are_no_answer() {
     });
     assert!(!deltas.iter().any(|d| matches!(d, Delta::Text(_))), "{deltas:?}");
     assert!(
-        deltas.iter().any(|d| matches!(d, Delta::Warning(w) if w.contains("still thinking"))),
+        deltas
+            .iter()
+            .any(|d| matches!(d, Delta::Warning(w) if w.contains("still thinking"))),
         "{deltas:?}"
     );
 }
@@ -111,7 +119,9 @@ fn a_template_gets_its_variables() {
     let template = ChatTemplate::new("{{ messages[0].content }}{{ reasoning_effort }}{{ mine }}", "", "").unwrap();
     let messages = [json!({"role": "user", "content": "x"})];
     let variables = json!({"reasoning_effort": "low", "mine": 3});
-    let rendered = template.render_with(&messages, &[], variables.as_object().unwrap()).unwrap();
+    let rendered = template
+        .render_with(&messages, &[], variables.as_object().unwrap())
+        .unwrap();
     assert_eq!(rendered, "xlow3");
     assert_eq!(template.render(&messages, &[]).unwrap(), "x");
 }
