@@ -188,7 +188,10 @@ mod tests {
         assert_eq!(read("[local]\nmemory = '2G'\n").unwrap(), Some(2 << 30));
         assert_eq!(read("[local]\nmemory = 1000\n").unwrap(), Some(1000));
         let error = read("[local]\nmemory = 'much'\n").unwrap_err().to_string();
-        assert!(error.contains("line 2") && error.contains("`much` is not a size"), "{error}");
+        assert!(
+            error.contains("line 2") && error.contains("`much` is not a size"),
+            "{error}"
+        );
     }
 
     #[test]

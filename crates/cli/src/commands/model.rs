@@ -18,9 +18,7 @@ pub fn with_local(decanus: Decanus) -> Decanus {
     let home = decanus.project.home.clone();
     let ready = models::any_pulled(&home);
     let local = decanus_local::LocalBackend::new(home).with_most(decanus.settings.local.memory);
-    decanus
-        .with_backend(std::sync::Arc::new(local))
-        .with_local_ready(ready)
+    decanus.with_backend(std::sync::Arc::new(local)).with_local_ready(ready)
 }
 
 /// Adds the local backend, in a build that has it.

@@ -117,9 +117,11 @@ fn a_model_that_works_is_not_unloaded() {
     let _turn = turn();
     let one = Two::size_of_one(2048);
     let two = Two::new(Some(one * 3 / 2));
+    // Once it has answered, there is no room for another one.
+    ask(&mut *two.open("a.gguf", 2048, 1), &question(), &[]);
     let (mut a, mut b) = (two.open("a.gguf", 2048, 150), two.open("b.gguf", 2048, 1));
     std::thread::scope(|scope| {
-        let long = scope.spawn(|| ask(&mut *a, &[Message::user("Count to one thousand.")], &[]));
+        let long = scope.spawn(|| ask(&mut *a, &[Message::user("Tell me a long story.")], &[]));
         while !two.memory.residents().iter().any(|r| r.busy) {
             std::thread::yield_now();
         }
@@ -130,7 +132,7 @@ fn a_model_that_works_is_not_unloaded() {
         };
         let error = ask_with(&mut *b, &question(), &[], None, &hasty).unwrap_err();
         assert!(matches!(error, BackendError::TimedOut { .. }), "{error}");
-        assert!(long.join().unwrap().usage.ct > Some(100));
+        assert!(long.join().unwrap().finish.is_some());
     });
     assert_eq!(two.memory.loads(), 1);
 }
