@@ -12,7 +12,7 @@ use super::session::{Session, add, failed, number};
 /// Most texts that are computed at once, each a sequence of its own.
 const TEXTS: usize = 32;
 /// Fewer tokens than this at once are not worth it.
-const LEAST: usize = 512;
+const LEAST: usize = 256;
 
 impl Session<'_> {
     /// Reads the texts, and gives how many tokens have to be computed at once: a text's vector is made of all its tokens,
@@ -41,8 +41,7 @@ impl Session<'_> {
             }
             self.texts.push(tokens);
         }
-        let longest = self.texts.iter().map(Vec::len).max().unwrap_or(0);
-        Ok(longest.max(LEAST).next_power_of_two() as u64)
+        Ok(self.rows() as u64)
     }
 
     /// The vectors of the texts that were prepared, of length 1, and the number of tokens of all of them.
@@ -50,9 +49,8 @@ impl Session<'_> {
     /// # Errors
     /// [`BackendError::Cancelled`], a model that has no vectors, or a failure of llama.cpp.
     pub fn vectors(&mut self) -> Result<(Vec<Vec<f32>>, u64), BackendError> {
+        let rows = self.rows();
         let texts = std::mem::take(&mut self.texts);
-        let longest = texts.iter().map(Vec::len).max().unwrap_or(0);
-        let rows = longest.max(LEAST).next_power_of_two();
         let threads = self.decide_threads();
         let size = u32::try_from(rows).map_err(failed)?;
         let mut params = LlamaContextParams::default()
@@ -103,6 +101,12 @@ impl Session<'_> {
             rest = later;
         }
         Ok((vectors, texts.iter().map(|t| t.len() as u64).sum()))
+    }
+
+    /// How many tokens are computed at once: the memory grows with them, so no more than the longest text needs.
+    fn rows(&self) -> usize {
+        let longest = self.texts.iter().map(Vec::len).max().unwrap_or(0);
+        longest.max(LEAST).next_multiple_of(LEAST)
     }
 
     /// How the model makes one vector of those of its tokens; by their mean where its file says nothing.

@@ -48,9 +48,9 @@ impl Session<'_> {
         self.cache_bytes(tokens) + self.working_bytes(u64::from(MICRO_BATCH), kept)
     }
 
-    /// A context for vectors, with room for so many tokens at once.
+    /// A context for vectors, with room for so many tokens at once. llama.cpp computes and keeps their logits too.
     fn vector_bytes(&self, rows: u64) -> u64 {
-        self.cache_bytes(rows) + self.working_bytes(rows, 0)
+        self.cache_bytes(rows) + self.working_bytes(rows, rows)
     }
 
     /// Keys and values, 16 bits each. Models with a recurrent state have less.
