@@ -7,6 +7,7 @@ pub mod memory;
 pub mod scoring;
 pub mod session;
 mod size;
+mod text;
 mod threads;
 
 use std::path::{Path, PathBuf};
