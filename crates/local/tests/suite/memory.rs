@@ -116,8 +116,8 @@ fn with_room_for_one_only_one_is_loaded() {
 fn a_model_that_works_is_not_unloaded() {
     let _turn = turn();
     let one = Two::size_of_one(2048);
-    let two = Two::new(Some(one * 3 / 2));
-    // Once it has answered, there is no room for another one.
+    // Once it has answered, there is not even room for the weights of another one.
+    let two = Two::new(Some(one * 5 / 4));
     ask(&mut *two.open("a.gguf", 2048, 1), &question(), &[]);
     let (mut a, mut b) = (two.open("a.gguf", 2048, 150), two.open("b.gguf", 2048, 1));
     std::thread::scope(|scope| {
