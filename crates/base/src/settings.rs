@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::units::parse_duration;
+use crate::units::{parse_duration, parse_size};
 
 /// A fault in decanus.toml.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +59,31 @@ pub struct Settings {
     /// Bounds of a run.
     #[serde(default)]
     pub limits: LimitSettings,
+    /// Models in this process.
+    #[serde(default)]
+    pub local: LocalSettings,
+}
+
+/// The `[local]` table.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LocalSettings {
+    /// The memory that all loaded models together may take, in bytes; written `6G`, `500M`.
+    #[serde(default, deserialize_with = "size")]
+    pub memory: Option<u64>,
+}
+
+fn size<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<u64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Text(String),
+        Bytes(u64),
+    }
+    match Written::deserialize(d)? {
+        Written::Text(text) => parse_size(&text).map(Some).map_err(serde::de::Error::custom),
+        Written::Bytes(bytes) => Ok(Some(bytes)),
+    }
 }
 
 /// What a project can allow its chats.
@@ -152,6 +177,22 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_a_size() {
+        let dir = tempfile::tempdir().unwrap();
+        let read = |text: &str| {
+            std::fs::write(dir.path().join("decanus.toml"), text).unwrap();
+            Settings::load(dir.path()).map(|s| s.local.memory)
+        };
+        assert_eq!(read("[local]\nmemory = '2G'\n").unwrap(), Some(2 << 30));
+        assert_eq!(read("[local]\nmemory = 1000\n").unwrap(), Some(1000));
+        let error = read("[local]\nmemory = 'much'\n").unwrap_err().to_string();
+        assert!(
+            error.contains("line 2") && error.contains("`much` is not a size"),
+            "{error}"
+        );
+    }
 
     #[test]
     fn settings_are_strict() {

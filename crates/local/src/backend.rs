@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use decanus_backend::{Backend, BackendError, CallCx, Conversation, Delta, DryRun, FinishReason, Profile, View};
+use decanus_backend::{
+    Backend, BackendError, CallCx, Conversation, Delta, DryRun, Embedder, FinishReason, Profile, View,
+};
 use decanus_base::Diagnostic;
+use decanus_base::units::parse_size;
 use decanus_chat::Usage;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
@@ -13,18 +16,24 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::choose::Allowed;
+use crate::embedder::LocalEmbedder;
 use crate::engine::Engine;
+use crate::engine::memory::{Memory, default_bound};
+use crate::engine::session::Need;
 use crate::models::{self, Entry};
 use crate::settings::Settings;
 use crate::state::Outstanding;
 use crate::work::Request;
 
 /// Models in this process. Conversations with the same model share it, and its requests are answered one after
-/// another.
+/// another; different models answer side by side, as far as there is memory for them.
 #[derive(Debug)]
 pub struct LocalBackend {
     home: PathBuf,
-    /// Models stay loaded as long as the backend does, so that the next conversation need not wait.
+    memory: Memory,
+    /// What decanus.toml says of how much they may take.
+    most: Option<u64>,
+    /// Models stay loaded as long as the backend does and there is memory, so that the next conversation need not wait.
     engines: Mutex<Vec<Arc<Engine>>>,
 }
 
@@ -33,8 +42,52 @@ impl LocalBackend {
     pub fn new(home: PathBuf) -> Self {
         Self {
             home,
+            memory: Memory::shared(),
+            most: None,
             engines: Mutex::default(),
         }
+    }
+
+    /// How many bytes of memory all models together may take; DECANUS_LOCAL_MEMORY replaces it. Three quarters of the
+    /// machine's memory if neither says anything.
+    #[must_use]
+    pub fn with_most(mut self, most: Option<u64>) -> Self {
+        self.most = most;
+        self
+    }
+
+    /// A memory of its own in place of the one that the process shares. Its bound is what was set there.
+    #[must_use]
+    pub fn with_memory(mut self, memory: Memory) -> Self {
+        self.memory = memory;
+        self
+    }
+
+    fn engine(&self, profile: &Profile) -> Result<(Arc<Engine>, Entry), BackendError> {
+        let entry = models::resolve(&self.home, &profile.model).map_err(|e| {
+            let hints: String = e.hints().into_iter().take(1).map(|h| format!("; {h}")).collect();
+            BackendError::Config(format!("{e}{hints}"))
+        })?;
+        if self.memory.is_shared() {
+            self.memory.set_bound(bound(self.most)?);
+        }
+        let engine = self.memory.engine(&entry.file, &entry.name)?;
+        if let Ok(mut engines) = self.engines.lock()
+            && !engines.iter().any(|e| Arc::ptr_eq(e, &engine))
+        {
+            engines.push(engine.clone());
+        }
+        Ok((engine, entry))
+    }
+}
+
+fn bound(most: Option<u64>) -> Result<Option<u64>, BackendError> {
+    const VARIABLE: &str = "DECANUS_LOCAL_MEMORY";
+    match std::env::var(VARIABLE).ok().filter(|v| !v.trim().is_empty()) {
+        Some(text) => parse_size(&text)
+            .map(Some)
+            .map_err(|e| BackendError::Config(format!("environment {VARIABLE}: {e}"))),
+        None => Ok(most.or_else(default_bound)),
     }
 }
 
@@ -44,17 +97,18 @@ impl Backend for LocalBackend {
     }
 
     fn open(&self, profile: Arc<Profile>) -> Result<Box<dyn Conversation>, BackendError> {
-        let entry = models::resolve(&self.home, &profile.model).map_err(|e| {
-            let hints: String = e.hints().into_iter().take(1).map(|h| format!("; {h}")).collect();
-            BackendError::Config(format!("{e}{hints}"))
-        })?;
-        let engine = Engine::open(&entry.file, &entry.name)?;
-        if let Ok(mut engines) = self.engines.lock()
-            && !engines.iter().any(|e| Arc::ptr_eq(e, &engine))
-        {
-            engines.push(engine.clone());
-        }
-        Ok(Box::new(LocalConversation { engine, entry, profile }))
+        let (engine, entry) = self.engine(&profile)?;
+        Ok(Box::new(LocalConversation {
+            engine,
+            entry,
+            profile,
+            warned: Vec::new(),
+        }))
+    }
+
+    fn embedder(&self, profile: Arc<Profile>) -> Result<Box<dyn Embedder>, BackendError> {
+        let (engine, entry) = self.engine(&profile)?;
+        Ok(Box::new(LocalEmbedder::new(engine, &entry, &profile)?))
     }
 }
 
@@ -62,6 +116,8 @@ struct LocalConversation {
     engine: Arc<Engine>,
     entry: Entry,
     profile: Arc<Profile>,
+    /// What was said already of parameters without effect.
+    warned: Vec<String>,
 }
 
 impl LocalConversation {
@@ -120,12 +176,19 @@ impl LocalConversation {
         ])
     }
 
-    fn start(&self, view: &View<'_>, cx: &CallCx) -> Result<Answer, BackendError> {
+    fn start(&mut self, view: &View<'_>, cx: &CallCx) -> Result<Answer, BackendError> {
         let request = self.request(view, cx.explain)?;
         let token = self.engine.token();
         let (sender, receiver) = unbounded_channel();
+        for warning in request.settings.warnings() {
+            if !self.warned.contains(&warning) {
+                let _ = sender.send(Ok(Delta::Warning(warning.clone())));
+                self.warned.push(warning);
+            }
+        }
         let _ = sender.send(Ok(Delta::Model(self.entry.name.clone())));
-        self.engine.submit(token.clone(), move |session| {
+        let need = Need::Answer(request.settings.context);
+        self.engine.submit_with(token.clone(), need, move |session| {
             let answered =
                 session.and_then(|session| request.answer(session, &mut |delta| sender.send(Ok(delta)).is_ok()));
             if let Err(error) = answered {
@@ -178,7 +241,8 @@ impl Conversation for LocalConversation {
         }
         let request = self.request(view, false)?;
         let (sender, receiver) = std::sync::mpsc::channel();
-        self.engine.submit(self.engine.token(), move |session| {
+        let need = Need::Answer(request.settings.context);
+        self.engine.submit_with(self.engine.token(), need, move |session| {
             let _ = sender.send(session.and_then(|session| request.rendered(session)));
         })?;
         let body = receiver

@@ -11,11 +11,15 @@ mod backend;
 #[cfg(feature = "llama")]
 pub mod choose;
 #[cfg(feature = "llama")]
+mod embedder;
+#[cfg(feature = "llama")]
 pub mod engine;
 #[cfg(feature = "llama")]
 pub mod messages;
 #[cfg(feature = "llama")]
 pub mod native;
+#[cfg(feature = "llama")]
+pub mod reasoning;
 #[cfg(feature = "llama")]
 mod settings;
 #[cfg(feature = "llama")]

@@ -1,7 +1,7 @@
 //! The conversation in the form that chat templates expect.
 
 use decanus_base::digest::sha256_hex;
-use decanus_chat::{Arguments, FunctionCall, FunctionCallOutput, Message, Role};
+use decanus_chat::{Arguments, FunctionCall, FunctionCallOutput, Message, ProviderParts, Role};
 use serde_json::{Value, json};
 
 /// What becomes of calls and their outputs.
@@ -46,6 +46,18 @@ pub fn convert(messages: &[Message], calls: Calls, protect: impl Fn(&str) -> Str
     };
     for message in seen {
         match message.role {
+            Role::Provider if calls == Calls::Native => {
+                if let Some(thoughts) = thoughts(message) {
+                    // Templates know one name or the other; each passes over thoughts that it does not want to see.
+                    let text = protect(&thoughts);
+                    out.push(json!({"role": "assistant", "content": "", "reasoning_content": text, "thinking": text}));
+                }
+            }
+            Role::Assistant if opened_by_thoughts(&out) => {
+                if let Some(last) = out.last_mut() {
+                    last["content"] = protect(&message.content).into();
+                }
+            }
             Role::System | Role::User | Role::Assistant => {
                 push(&mut out, message.role.as_str(), &protect(&message.content));
             }
@@ -63,6 +75,22 @@ pub fn convert(messages: &[Message], calls: Calls, protect: impl Fn(&str) -> Str
         }
     }
     out
+}
+
+/// The name under which thoughts that led to a call are kept in a chat.
+pub const THOUGHTS: &str = "reasoning_content";
+
+/// The thoughts of a local model that led to calls.
+fn thoughts(message: &Message) -> Option<String> {
+    let record = ProviderParts::from_message(message).ok()?;
+    let mut parts = record.parts.iter().filter(|_| record.backend == "local");
+    parts.find_map(|part| part.get(THOUGHTS)?.as_str().map(str::to_owned))
+}
+
+/// Whether the last message is an answer of which only the thoughts and calls are there yet.
+fn opened_by_thoughts(out: &[Value]) -> bool {
+    let last = out.last();
+    last.is_some_and(|last| last.get(THOUGHTS).is_some() && last["content"] == "")
 }
 
 /// Two messages of the same role become one: many templates insist on turns.
@@ -140,6 +168,33 @@ fn protected(value: &Value, protect: &impl Fn(&str) -> String) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn thoughts_go_back_with_their_call() {
+        let call = FunctionCall {
+            id: "a".into(),
+            name: "f".into(),
+            arguments: Arguments::from_text("{}"),
+        };
+        let record = |backend: &str| {
+            let parts = vec![json!({"reasoning_content": "Ah."})];
+            let (backend, model) = (backend.to_owned(), String::new());
+            ProviderParts { backend, model, parts }.to_message()
+        };
+        let round = |backend| [Message::user("u"), record(backend), call.to_message()];
+        let own = convert(&round("local"), Calls::Native, str::to_owned);
+        assert_eq!(own.len(), 2);
+        assert_eq!(
+            (&own[1]["reasoning_content"], &own[1]["role"]),
+            (&json!("Ah."), &json!("assistant"))
+        );
+        assert_eq!(own[1]["tool_calls"].as_array().unwrap().len(), 1);
+        let other = convert(&round("openai"), Calls::Native, str::to_owned);
+        assert!(other[1].get("reasoning_content").is_none());
+        let said = [record("local"), Message::assistant("Yes.")];
+        let said = convert(&said, Calls::Native, str::to_owned);
+        assert_eq!((said.len(), &said[0]["content"]), (1, &json!("Yes.")));
+    }
 
     #[test]
     fn calls_of_one_answer_are_one_message() {

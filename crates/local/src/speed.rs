@@ -66,7 +66,7 @@ fn measure_in(session: &mut Session<'_>, prompt: &str, tokens: usize, repeats: u
         let start = Instant::now();
         session.prefill(Slot::Chat, &prompt, tokens)?;
         let evaluated = start.elapsed().as_secs_f64();
-        let mut picker = Picker::new(&Sampling::default());
+        let mut picker = Picker::new(&Sampling::default(), session.model().n_vocab());
         let start = Instant::now();
         for _ in 0..tokens {
             let Some(token) = picker.pick(session.logits()) else {

@@ -6,6 +6,8 @@ use minijinja::value::{Kwargs, Value as Jinja, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, context};
 use serde_json::{Map, Value, json};
 
+use crate::reasoning::Form;
+
 /// Used for a model whose file has no template.
 pub const CHATML: &str = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] \
     + '<|im_end|>' + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
@@ -19,6 +21,8 @@ pub struct ChatTemplate {
     source: String,
     tools: bool,
     system: bool,
+    switch: bool,
+    form: Form,
 }
 
 impl ChatTemplate {
@@ -49,9 +53,12 @@ impl ChatTemplate {
             source: source.to_owned(),
             tools: false,
             system: true,
+            switch: false,
+            form: Form::of(source),
         };
         template.tools = source.contains("tools") && template.shows_tools();
         template.system = template.shows_system();
+        template.switch = source.contains("thinking") && template.switches_thoughts();
         Ok(template)
     }
 
@@ -71,15 +78,50 @@ impl ChatTemplate {
     /// # Errors
     /// The template's own refusals.
     pub fn render(&self, messages: &[Value], tools: &[Value]) -> Result<String, BackendError> {
+        self.render_with(messages, tools, &Map::new())
+    }
+
+    /// [Renders](ChatTemplate::render) with variables of the template's own.
+    ///
+    /// # Errors
+    /// The template's own refusals.
+    pub fn render_with(
+        &self,
+        messages: &[Value],
+        tools: &[Value],
+        variables: &Map<String, Value>,
+    ) -> Result<String, BackendError> {
         let rendered = if self.system {
-            self.apply(messages, tools)
+            self.apply(messages, tools, variables)
         } else {
-            self.apply(&fold_system(messages), tools)
+            self.apply(&fold_system(messages), tools, variables)
         };
         rendered.map_err(|e| BackendError::Config(format!("the model's chat template refuses: {}", Chain(&e))))
     }
 
-    fn apply(&self, messages: &[Value], tools: &[Value]) -> Result<String, Error> {
+    /// [Renders](ChatTemplate::render) so that the model answers at once, without thinking.
+    ///
+    /// # Errors
+    /// The template's own refusals.
+    pub fn render_without_thoughts(
+        &self,
+        messages: &[Value],
+        tools: &[Value],
+        variables: &Map<String, Value>,
+    ) -> Result<String, BackendError> {
+        let mut all = thinking(false);
+        all.extend(variables.clone());
+        let mut prompt = self.render_with(messages, tools, &all)?;
+        prompt.push_str(&self.form.without(&prompt, !self.switch));
+        Ok(prompt)
+    }
+
+    /// How the model marks its thoughts.
+    pub fn reasoning(&self) -> Form {
+        self.form
+    }
+
+    fn apply(&self, messages: &[Value], tools: &[Value], variables: &Map<String, Value>) -> Result<String, Error> {
         let template = self.environment.get_template("chat")?;
         let list = |values: &[Value]| values.iter().map(to_jinja).collect::<Vec<_>>();
         let tools = if tools.is_empty() {
@@ -93,6 +135,7 @@ impl ChatTemplate {
             add_generation_prompt => true,
             bos_token => self.bos.as_str(),
             eos_token => self.eos.as_str(),
+            ..to_jinja(&Value::Object(variables.clone()))
         })
     }
 
@@ -110,8 +153,23 @@ impl ChatTemplate {
             json!({"role": "system", "content": TEXT}),
             json!({"role": "user", "content": "x"}),
         ];
-        self.apply(&messages, &[]).is_ok_and(|text| text.contains(TEXT))
+        self.apply(&messages, &[], &Map::new())
+            .is_ok_and(|text| text.contains(TEXT))
     }
+
+    fn switches_thoughts(&self) -> bool {
+        let messages = [json!({"role": "user", "content": "x"})];
+        let rendered = |on| self.render_with(&messages, &[], &thinking(on)).ok();
+        rendered(true) != rendered(false)
+    }
+}
+
+/// The variables by which templates switch thinking on and off.
+pub fn thinking(on: bool) -> Map<String, Value> {
+    ["enable_thinking", "thinking"]
+        .map(|name| (name.to_owned(), on.into()))
+        .into_iter()
+        .collect()
 }
 
 fn fold_system(messages: &[Value]) -> Vec<Value> {

@@ -17,8 +17,20 @@ mod choices;
 #[path = "suite/conversations.rs"]
 mod conversations;
 #[cfg(feature = "llama")]
+#[path = "suite/memory.rs"]
+mod memory;
+#[cfg(feature = "llama")]
 #[path = "suite/model.rs"]
 mod model;
 #[cfg(feature = "llama")]
+#[path = "suite/sampling.rs"]
+mod sampling;
+#[cfg(feature = "llama")]
 #[path = "suite/templates.rs"]
 mod templates;
+#[cfg(feature = "llama")]
+#[path = "suite/thinking.rs"]
+mod thinking;
+#[cfg(feature = "llama")]
+#[path = "suite/vectors.rs"]
+mod vectors;

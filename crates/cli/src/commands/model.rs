@@ -17,9 +17,8 @@ use crate::{Context, Ended};
 pub fn with_local(decanus: Decanus) -> Decanus {
     let home = decanus.project.home.clone();
     let ready = models::any_pulled(&home);
-    decanus
-        .with_backend(std::sync::Arc::new(decanus_local::LocalBackend::new(home)))
-        .with_local_ready(ready)
+    let local = decanus_local::LocalBackend::new(home).with_most(decanus.settings.local.memory);
+    decanus.with_backend(std::sync::Arc::new(local)).with_local_ready(ready)
 }
 
 /// Adds the local backend, in a build that has it.

@@ -81,7 +81,7 @@ pub fn choose(
     let mut messages = prompt::arguments(tool);
     messages.push(json!({"role": "user", "content": session.protect(request)}));
     let start = format!("{{\"name\": {}, \"arguments\": {{", Value::String(tool.name.clone()));
-    let prompt = template.render(&messages, &[])? + &start;
+    let prompt = template.render_without_thoughts(&messages, &[], &Map::new())? + &start;
     let mut notes = Vec::new();
     let arguments = Search {
         session,
@@ -110,7 +110,7 @@ fn pick_tool(
     let render = |request: &str| -> Result<String, BackendError> {
         let mut messages = shown.clone();
         messages.push(json!({"role": "user", "content": request}));
-        Ok(template.render(&messages, &[])? + "{\"name\": \"")
+        Ok(template.render_without_thoughts(&messages, &[], &Map::new())? + "{\"name\": \"")
     };
     let mut hasher = ValueHasher::new();
     hasher.text(&render("")?);

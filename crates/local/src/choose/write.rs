@@ -23,7 +23,7 @@ pub fn write(session: &mut Session<'_>, prompt: &str, schema: &Value) -> Result<
     let text = grammar.finish(&format!("\" \" {value} [,}}]"));
     let sampler = LlamaSampler::grammar(session.model(), &text, "root")
         .map_err(|e| BackendError::Internal(format!("the grammar of {schema} can't be used: {e}")))?;
-    let mut picker = Picker::new(&Sampling::default());
+    let mut picker = Picker::new(&Sampling::default(), session.model().n_vocab());
     picker.constrain(Some(sampler));
     let tokens = session.tokenize_prompt(prompt);
     session.prefill(Slot::Arguments, &tokens, LONGEST)?;

@@ -19,13 +19,21 @@ pub struct Sampling {
     pub top_k: Option<i32>,
     /// Drop tokens less likely than this share of the likeliest.
     pub min_p: Option<f32>,
+    /// Divides (or, below 1, multiplies) the odds of tokens that were written lately.
+    pub repeat_penalty: f32,
+    /// Lowers a token for each time it was written lately.
+    pub frequency_penalty: f32,
+    /// Lowers a token that was written lately.
+    pub presence_penalty: f32,
+    /// How many of the last tokens written count as lately.
+    pub repeat_last_n: i32,
     /// Seed of the random numbers.
     pub seed: u32,
     /// The most tokens to write.
     pub max_tokens: usize,
     /// Texts that end the answer and are not part of it.
     pub stop: Vec<String>,
-    /// Control tokens that are shown as text, because they open a tool call.
+    /// Control tokens that are shown as text, because they open a tool call or a thought.
     pub show: Vec<String>,
 }
 
@@ -36,6 +44,10 @@ impl Default for Sampling {
             top_p: None,
             top_k: None,
             min_p: None,
+            repeat_penalty: 1.0,
+            frequency_penalty: 0.0,
+            presence_penalty: 0.0,
+            repeat_last_n: 64,
             seed: 0,
             max_tokens: 512,
             stop: Vec::new(),
@@ -46,11 +58,24 @@ impl Default for Sampling {
 
 impl Sampling {
     /// The samplers of llama.cpp for these settings; none when the likeliest token is always taken.
-    fn sampler(&self) -> Option<LlamaSampler> {
+    fn sampler(&self, vocabulary: i32) -> Option<LlamaSampler> {
+        #[allow(clippy::float_cmp)]
+        let penalised = self.repeat_penalty != 1.0 || self.frequency_penalty != 0.0 || self.presence_penalty != 0.0;
+        let penalties = penalised.then(|| {
+            LlamaSampler::penalties(
+                vocabulary,
+                self.repeat_last_n,
+                self.repeat_penalty,
+                self.frequency_penalty,
+                self.presence_penalty,
+            )
+        });
         if self.temperature <= 0.0 {
-            return None;
+            let greedy = |penalties| LlamaSampler::chain_simple([penalties, LlamaSampler::greedy()]);
+            return penalties.map(greedy);
         }
         let chain = [
+            penalties,
             self.top_k.map(LlamaSampler::top_k),
             self.top_p.map(|p| LlamaSampler::top_p(p, 1)),
             self.min_p.map(|p| LlamaSampler::min_p(p, 1)),
@@ -68,10 +93,10 @@ pub struct Picker {
 }
 
 impl Picker {
-    /// For these settings.
-    pub fn new(sampling: &Sampling) -> Self {
+    /// For these settings, and a model with so many tokens.
+    pub fn new(sampling: &Sampling, vocabulary: i32) -> Self {
         Self {
-            sampler: sampling.sampler(),
+            sampler: sampling.sampler(vocabulary),
             grammar: None,
         }
     }

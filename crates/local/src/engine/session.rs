@@ -15,7 +15,7 @@ use llama_cpp_2::token::LlamaToken;
 use super::abort::{Abort, install};
 use super::scoring::{LogSoftmax, Tree};
 use super::threads::Observation;
-use crate::template::{CHATML, ChatTemplate};
+use crate::template::ChatTemplate;
 
 /// A prefix that is kept in the KV cache between requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,14 +28,14 @@ pub enum Slot {
     Arguments = 2,
 }
 
-const SLOTS: usize = 3;
+pub(super) const SLOTS: usize = 3;
 /// Continuations that are scored side by side, each a sequence of its own.
-const BRANCHES: usize = 29;
+pub(super) const BRANCHES: usize = 29;
 /// Tokens of continuations per decode: each has its row of logits.
-const BRANCH_TOKENS: usize = 192;
-const BATCH: usize = 2048;
-const MICRO_BATCH: u32 = 512;
-const SMALLEST_CONTEXT: u32 = 2048;
+pub(super) const BRANCH_TOKENS: usize = 192;
+pub(super) const BATCH: usize = 2048;
+pub(super) const MICRO_BATCH: u32 = 512;
+pub(super) const SMALLEST_CONTEXT: u32 = 2048;
 
 /// How the context is to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -44,6 +44,15 @@ pub struct ContextOptions {
     pub threads: Option<i32>,
     /// The most tokens that a conversation may have; `None` is the model's own, but not more than 8192.
     pub context: Option<u32>,
+}
+
+/// What a request needs of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Need {
+    /// To write an answer.
+    Answer(ContextOptions),
+    /// To make vectors of texts.
+    Vectors(ContextOptions, Arc<Vec<String>>),
 }
 
 /// Tokens that went through the model.
@@ -56,26 +65,27 @@ pub struct Count {
     evaluations: u64,
 }
 
-/// Breaks up what only looks like a control token. It is of a private area and stands in no text.
-const BREAK: char = '\u{e000}';
-
 /// The model, its context and the state of its cache.
 pub struct Session<'m> {
-    backend: &'m LlamaBackend,
-    model: &'m LlamaModel,
-    name: String,
+    pub(super) backend: &'m LlamaBackend,
+    pub(super) model: &'m LlamaModel,
+    pub(super) name: String,
     // Declared before `abort`, because the context's callback points to it and fields are dropped in order.
-    context: Option<LlamaContext<'m>>,
-    abort: Arc<Abort>,
-    options: ContextOptions,
+    pub(super) context: Option<LlamaContext<'m>>,
+    pub(super) abort: Arc<Abort>,
+    pub(super) options: ContextOptions,
     threads: i32,
     observation: Observation,
     size: u32,
+    /// What the context may take, if there is one or will be.
+    pub(super) reserved: u64,
+    /// Texts that were prepared to be made vectors.
+    pub(super) texts: Vec<Vec<LlamaToken>>,
     cached: [Vec<LlamaToken>; SLOTS],
     base: Vec<f32>,
     base_slot: Slot,
-    template: Option<Arc<ChatTemplate>>,
-    controls: Vec<String>,
+    pub(super) templates: HashMap<String, Arc<ChatTemplate>>,
+    pub(super) controls: Vec<String>,
     count: Count,
     /// Calibrations of tool lists, by the digest of their prompt.
     pub calibrations: HashMap<String, Vec<f64>>,
@@ -99,10 +109,12 @@ impl<'m> Session<'m> {
             threads: 0,
             observation,
             size: 0,
+            reserved: 0,
+            texts: Vec::new(),
             cached: Default::default(),
             base: Vec::new(),
             base_slot: Slot::Chat,
-            template: None,
+            templates: HashMap::new(),
             controls: Vec::new(),
             count: Count::default(),
             calibrations: HashMap::new(),
@@ -125,12 +137,13 @@ impl<'m> Session<'m> {
         self.options.context.unwrap_or(8192).min(trained)
     }
 
-    /// Sets how the context is to be made; a context that was made otherwise is given up.
+    /// Sets how the context is to be made; a context that computes otherwise is given up.
     pub fn configure(&mut self, options: ContextOptions) {
-        if self.options != options {
-            self.options = options;
+        if self.options.threads != options.threads {
             self.context = None;
+            self.threads = 0;
         }
+        self.options = options;
     }
 
     /// Forgets what the cache holds.
@@ -141,75 +154,6 @@ impl<'m> Session<'m> {
         }
     }
 
-    /// The model's chat template; ChatML for a model without one.
-    ///
-    /// # Errors
-    /// When it can't be read.
-    pub fn template(&mut self) -> Result<Arc<ChatTemplate>, BackendError> {
-        if let Some(template) = &self.template {
-            return Ok(template.clone());
-        }
-        let vocab = self.model.vocab();
-        let text = |token: LlamaToken| {
-            if token.0 < 0 {
-                String::new()
-            } else {
-                vocab
-                    .text(token)
-                    .map(|t| t.to_string_lossy().into())
-                    .unwrap_or_default()
-            }
-        };
-        let source = self.model.meta_val_str("tokenizer.chat_template");
-        let source = source
-            .as_deref()
-            .ok()
-            .filter(|s| !s.trim().is_empty())
-            .unwrap_or(CHATML);
-        let template = Arc::new(ChatTemplate::new(source, &text(vocab.bos()), &text(vocab.eos()))?);
-        self.controls = (0..vocab.n_tokens())
-            .map(LlamaToken)
-            .filter(|t| vocab.is_control(*t))
-            .map(text)
-            .filter(|t| t.chars().count() > 1)
-            .collect();
-        self.template = Some(template.clone());
-        Ok(template)
-    }
-
-    /// The text with the names of control tokens broken up, so that a template that contains it renders to tokens in
-    /// which they are what they are in the text: letters.
-    pub fn protect(&self, text: &str) -> String {
-        let mut text = text.replace(BREAK, "");
-        for control in &self.controls {
-            if text.contains(control.as_str()) {
-                let mut broken = control.clone();
-                broken.insert(control.chars().next().map_or(0, char::len_utf8), BREAK);
-                text = text.replace(control.as_str(), &broken);
-            }
-        }
-        text
-    }
-
-    /// The tokens of a rendered template. The names of control tokens are read as such, unless they are
-    /// [protected](Session::protect).
-    pub fn tokenize(&self, text: &str) -> Vec<LlamaToken> {
-        let vocab = self.model.vocab();
-        text.split(BREAK)
-            .flat_map(|part| vocab.tokenize(part.as_bytes(), false, true))
-            .collect()
-    }
-
-    /// The tokens of a whole prompt: a first token that the model wants and its template does not write is added.
-    pub fn tokenize_prompt(&self, text: &str) -> Vec<LlamaToken> {
-        let mut tokens = self.tokenize(text);
-        let vocab = self.model.vocab();
-        if vocab.should_add_bos() && tokens.first() != Some(&vocab.bos()) {
-            tokens.insert(0, vocab.bos());
-        }
-        tokens
-    }
-
     /// Begins to count anew.
     pub fn start_count(&mut self) {
         self.count = Count::default();
@@ -218,19 +162,6 @@ impl<'m> Session<'m> {
     /// What went through the model since [`Session::start_count`].
     pub fn count(&self) -> Count {
         self.count
-    }
-
-    /// The bytes of a token; control tokens have none.
-    pub fn piece(&self, token: LlamaToken) -> Vec<u8> {
-        self.model.vocab().token_to_piece(token, false, None)
-    }
-
-    /// Whether a token is the control token of this name.
-    pub fn is_named(&self, token: LlamaToken, name: &str) -> bool {
-        self.model
-            .vocab()
-            .text(token)
-            .is_some_and(|t| t.to_bytes() == name.as_bytes())
     }
 
     /// An error when the request was cancelled.
@@ -314,7 +245,7 @@ impl<'m> Session<'m> {
 
     /// Whether another token fits.
     pub fn has_room(&self, slot: Slot) -> bool {
-        self.cached[slot as usize].len() + 1 < self.size as usize
+        self.cached[slot as usize].len() + 1 < self.size.min(self.limit()) as usize
     }
 
     /// The logits after the last token that was evaluated.
@@ -471,13 +402,7 @@ impl<'m> Session<'m> {
         self.context = None;
         self.cached = Default::default();
         self.size = u32::try_from(size).map_err(failed)?;
-        if self.threads == 0 || self.options.threads.is_some() {
-            self.threads = self
-                .options
-                .threads
-                .unwrap_or_else(|| self.observation.threads())
-                .max(1);
-        }
+        self.decide_threads();
         let mut params = LlamaContextParams::default()
             .with_n_ctx(NonZeroU32::new(self.size))
             .with_n_batch(u32::try_from(BATCH).map_err(failed)?)
@@ -495,6 +420,15 @@ impl<'m> Session<'m> {
         Ok(())
     }
 
+    /// Decides how many threads compute, once.
+    pub(super) fn decide_threads(&mut self) -> i32 {
+        if self.threads == 0 {
+            let threads = self.options.threads.unwrap_or_else(|| self.observation.threads());
+            self.threads = threads.max(1);
+        }
+        self.threads
+    }
+
     fn too_long(&self, tokens: usize) -> BackendError {
         let limit = self.limit();
         let message = format!("{tokens} tokens, and the context has {limit} (parameter `context`)");
@@ -505,7 +439,7 @@ impl<'m> Session<'m> {
     }
 }
 
-fn add(
+pub(super) fn add(
     batch: &mut LlamaBatch<'_>,
     token: LlamaToken,
     position: usize,
@@ -515,14 +449,14 @@ fn add(
     batch.add(token, number(position)?, &[sequence], logits).map_err(failed)
 }
 
-fn number(n: usize) -> Result<i32, BackendError> {
+pub(super) fn number(n: usize) -> Result<i32, BackendError> {
     i32::try_from(n).map_err(failed)
 }
 
-fn failed(error: impl std::fmt::Display) -> BackendError {
+pub(super) fn failed(error: impl std::fmt::Display) -> BackendError {
     BackendError::Internal(format!("local model: {error}"))
 }
 
-fn gone() -> BackendError {
+pub(super) fn gone() -> BackendError {
     BackendError::Internal("local model: there is no context".into())
 }
