@@ -1,23 +1,42 @@
 //! The tools that every project has.
 
 mod calculator;
+mod cat_facts;
 mod current_time;
 mod echo;
+mod http_request;
+mod network;
+mod read_webpage;
+mod webhook_tool;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use decanus_tool::{SourceError, Tool, ToolSource};
 
+pub use network::Network;
+
 /// The group under which built-in tools are listed.
 pub const GROUP: &str = "builtin";
 
 /// All built-in tools: one line each.
 pub fn tools() -> Vec<Arc<dyn Tool>> {
-    vec![
+    let mut tools: Vec<Arc<dyn Tool>> = vec![
         Arc::new(calculator::tool()),
         Arc::new(current_time::tool()),
         Arc::new(echo::tool()),
+    ];
+    tools.extend(network_tools(&Network::default()));
+    tools
+}
+
+/// Those of the built-in tools that use the network.
+pub fn network_tools(network: &Network) -> Vec<Arc<dyn Tool>> {
+    vec![
+        Arc::new(cat_facts::tool(network.clone())),
+        Arc::new(http_request::tool(network.clone())),
+        Arc::new(read_webpage::tool(network.clone())),
+        Arc::new(webhook_tool::tool(network.clone())),
     ]
 }
 

@@ -89,6 +89,8 @@ pub enum ToolErrorClass {
     Argument,
     /// No connection.
     Network,
+    /// The server could not show that it is who it should be.
+    Certificate,
     /// The time was up.
     Timeout,
     /// An HTTP status that is not a success.
@@ -107,6 +109,7 @@ impl ToolErrorClass {
         match self {
             Self::Argument => "ToolArgumentError",
             Self::Network => "ToolNetworkError",
+            Self::Certificate => "ToolCertificateError",
             Self::Timeout => "ToolTimeoutError",
             Self::Http => "ToolHttpError",
             Self::Job => "JobError",

@@ -21,20 +21,24 @@ fn list_shows_builtins_and_tasks() {
         [
             "big",
             "calculator",
+            "cat_facts",
             "current_time",
             "echo",
             "fails",
             "greet",
             "hangs",
-            "shout"
+            "http_request",
+            "read_webpage",
+            "shout",
+            "webhook_tool"
         ]
     );
     for tool in list.as_array().unwrap() {
         assert_eq!(keys(tool), ["name", "description", "source", "parameters"]);
     }
-    assert_eq!(list[5]["source"], "Lab");
+    assert_eq!(list[6]["source"], "Lab");
     assert_eq!(
-        list[5]["parameters"]["properties"]["tone"]["enum"],
+        list[6]["parameters"]["properties"]["tone"]["enum"],
         json!(["warm", "cold"])
     );
 }
@@ -158,4 +162,25 @@ fn what_the_tool_itself_says_is_its_failure() {
     let json = run(&s, &["tool", "call", "fails", "--json"]).exits(4).json();
     assert_eq!(json["error_class"], "JobError");
     assert!(json["error_message"].as_str().unwrap().contains("the disk is on fire"));
+}
+
+#[test]
+fn network_tools_are_guarded() {
+    let s = lab();
+    for url in ["http://169.254.169.254/", "http://127.1:8080/", "http://[::ffff:7f00:1]/"] {
+        let outcome = run(&s, &["tool", "call", "http_request", &format!("url={url}"), "--json"]).exits(4);
+        let json = outcome.json();
+        assert_eq!(
+            (&json["status"], &json["error_class"]),
+            (&json!("error"), &json!("ToolArgumentError")),
+            "{url}"
+        );
+        assert!(
+            json["error_message"]
+                .as_str()
+                .unwrap()
+                .contains("restricted network address"),
+            "{url}"
+        );
+    }
 }

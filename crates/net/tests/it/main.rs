@@ -1,0 +1,10 @@
+//! The network room, tried against a scripted server and with scripted names.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod exchange;
+mod guard;
+mod pages;
+mod properties;
+mod redirects;
+mod support;
+mod tls;
