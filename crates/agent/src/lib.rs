@@ -5,6 +5,7 @@
 
 mod answer;
 mod error;
+pub mod media;
 mod turn;
 
 pub use answer::{Format, json_of};

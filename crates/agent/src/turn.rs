@@ -18,6 +18,7 @@ use serde_json::{Map, Value};
 
 use crate::answer::{Format, json_of};
 use crate::error::AgentError;
+use crate::media::with_media;
 
 /// What is asked, of whom, with what.
 #[derive(Clone)]
@@ -163,6 +164,7 @@ impl Agent {
         order_outputs(&mut messages);
         messages.extend(request.question.clone().map(Message::user));
         let messages = request.window.view(&messages, budget, self.overhead)?;
+        let messages = with_media(messages, self.conversation.backend());
         let view = View {
             messages: &messages,
             tools: &self.definitions,
@@ -335,7 +337,7 @@ impl Agent {
         turn.take_up();
         let budget = turn.run.limits().context_tokens;
         let messages = match request.window.view(&turn.messages, budget, self.overhead) {
-            Ok(messages) => messages,
+            Ok(messages) => with_media(messages, self.conversation.backend()),
             Err(error) => return (Response::default(), Some(error.into())),
         };
         let view = View {

@@ -1,5 +1,6 @@
 //! decanus.toml and the environment.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -50,6 +51,9 @@ pub struct Settings {
     /// What chats may do that is not allowed by itself: `cmd` (run commands).
     #[serde(default)]
     pub allow: Vec<Allowance>,
+    /// Which tool calls of a model the user is asked for.
+    #[serde(default)]
+    pub approve: ApproveSettings,
     /// Files and folders outside the project that chats, tools and models may read; relative to the project's root, and
     /// `~/` is the user's home.
     #[serde(default)]
@@ -62,6 +66,67 @@ pub struct Settings {
     /// Models in this process.
     #[serde(default)]
     pub local: LocalSettings,
+}
+
+/// Which calls are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Approve {
+    /// All.
+    Always,
+    /// Those that may destroy or send something.
+    #[default]
+    Destructive,
+    /// None.
+    Never,
+}
+
+impl std::str::FromStr for Approve {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "always" => Ok(Self::Always),
+            "destructive" => Ok(Self::Destructive),
+            "never" => Ok(Self::Never),
+            other => Err(format!("`{other}` is none of always, destructive, never")),
+        }
+    }
+}
+
+/// `approve = "destructive"`, or a table with `default` and names of tools.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(from = "ApproveWritten")]
+pub struct ApproveSettings {
+    /// Of tools that are not named.
+    pub others: Approve,
+    /// By the tool's name.
+    pub tools: BTreeMap<String, Approve>,
+}
+
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "approve is one of always, destructive, never, or a table of tools with one of these"
+)]
+enum ApproveWritten {
+    All(Approve),
+    Each(BTreeMap<String, Approve>),
+}
+
+impl From<ApproveWritten> for ApproveSettings {
+    fn from(written: ApproveWritten) -> Self {
+        match written {
+            ApproveWritten::All(others) => Self {
+                others,
+                tools: BTreeMap::new(),
+            },
+            ApproveWritten::Each(mut tools) => Self {
+                others: tools.remove("default").unwrap_or_default(),
+                tools,
+            },
+        }
+    }
 }
 
 /// The `[local]` table.

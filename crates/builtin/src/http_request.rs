@@ -35,6 +35,11 @@ pub(crate) fn tool(network: Network) -> FnTool<HttpRequest> {
         },
     )
     .effect(Effect::Unknown)
+    .open_world()
+    .destructive_if(|args| {
+        let method = args.get("method").and_then(Value::as_str).unwrap_or("GET").trim();
+        !["GET", "HEAD"].iter().any(|reads| method.eq_ignore_ascii_case(reads))
+    })
     .example(
         "Get https://example.com/data.json",
         json!({"url": "https://example.com/data.json"}),

@@ -49,6 +49,7 @@ pub(crate) fn tool(network: Network) -> FnTool<ReadWebpage> {
         },
     )
     .effect(Effect::ReadOnly)
+    .open_world()
     .example(
         "What does https://example.com say?",
         json!({"url": "https://example.com"}),

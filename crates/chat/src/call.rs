@@ -85,6 +85,10 @@ pub struct FunctionCallOutput {
     pub truncated: bool,
     /// The path of the job that gave the result.
     pub job: Option<String>,
+    /// The paths of pictures and documents that came with it, for models that can see them.
+    pub media: Vec<String>,
+    /// What the call changed in the session's state.
+    pub state: Map<String, Value>,
     /// When the call began, UTC.
     pub start_timestamp: Option<String>,
     /// When the output was there, UTC.
@@ -174,6 +178,11 @@ impl FunctionCallOutput {
             error: text(&map, "error_class").or_else(|| text(&map, "error")),
             truncated: map.get("truncated") == Some(&Value::Bool(true)),
             job: text(&map, "job"),
+            media: match map.get("media") {
+                Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+                _ => Vec::new(),
+            },
+            state: map.get("state").and_then(Value::as_object).cloned().unwrap_or_default(),
             start_timestamp: text(&map, "start_timestamp"),
             timestamp: text(&map, "timestamp"),
         })
@@ -191,6 +200,12 @@ impl FunctionCallOutput {
         }
         if self.truncated {
             map.insert("truncated".into(), true.into());
+        }
+        if !self.media.is_empty() {
+            map.insert("media".into(), self.media.clone().into());
+        }
+        if !self.state.is_empty() {
+            map.insert("state".into(), Value::Object(self.state.clone()));
         }
         for (name, value) in [
             ("job", &self.job),
@@ -253,6 +268,8 @@ mod tests {
             error: Some("ToolTimeoutError".into()),
             truncated: true,
             job: Some("/j".into()),
+            media: vec!["/m.png".into()],
+            state: json!({"counter": 1}).as_object().cloned().unwrap(),
             ..Default::default()
         };
         let message = output.to_message();

@@ -49,6 +49,10 @@ pub struct ToolDefinition {
     pub examples: Vec<Example>,
     /// What calling it does.
     pub effect: Effect,
+    /// Whether a call may destroy or send something, so that the user is asked.
+    pub destructive: bool,
+    /// Whether it reaches out to what nobody here controls: the network.
+    pub open_world: bool,
     /// Whether it must not run beside other calls of the same answer.
     pub sequential: bool,
     /// A time limit of its own, in place of the run's limit for tools.

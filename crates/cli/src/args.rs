@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use decanus::base::settings::Approve;
 
 /// Chats, typed workflows and models, where every step is a file.
 #[derive(Parser, Debug)]
@@ -83,6 +84,9 @@ pub struct How {
     /// An option: tool_choice, max_rounds, limits.NAME, timeout; any other goes to the provider
     #[arg(short, long = "option", value_name = "KEY=VALUE", value_parser = pair)]
     pub options: Vec<(String, String)>,
+    /// Which tool calls to ask you for: always (all), destructive (those that may destroy or send something), never
+    #[arg(long, value_name = "WHICH")]
+    pub approve: Option<Approve>,
     /// Let `cmd` lines of the chat run commands
     #[arg(long)]
     pub allow_cmd: bool,

@@ -3,6 +3,7 @@
 
 mod args;
 mod commands;
+mod interact;
 mod log;
 mod out;
 mod paths;

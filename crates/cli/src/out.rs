@@ -119,7 +119,7 @@ impl Out {
         let _ = io::stderr().lock().write_all(text.as_bytes());
     }
 
-    fn safe(&self, text: &str) -> String {
+    pub fn safe(&self, text: &str) -> String {
         if self.stderr_is_terminal {
             escape_controls(text)
         } else {

@@ -6,8 +6,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use base64::Engine;
 use decanus_agent::AgentError;
+use decanus_agent::media::{MAX_MEDIA, data_url, media_type};
 use decanus_base::ErrorKind;
 use decanus_base::process::{self, Ended, Spec};
 use decanus_chat::plan::{Action, ActionKind, Insert, Item, Pair, Place, element, real_of};
@@ -21,8 +21,6 @@ use serde_json::{Map, Value};
 
 use crate::error::Error;
 
-/// Bytes of a picture or document; providers take less.
-const MAX_MEDIA: u64 = 20 << 20;
 /// Bytes that a command may write.
 const MAX_COMMAND_OUTPUT: u64 = 10 << 20;
 /// Characters of a command's standard error that an error shows.
@@ -341,19 +339,11 @@ fn media(role: Role, from: &str) -> Result<Message, Error> {
         return Err(fail(format!("it is too large: {size}, and the limit is {most}")));
     }
     let bytes = std::fs::read(from).map_err(|e| fail(e.to_string()))?;
-    let kind = match bytes.as_slice() {
-        [0x89, b'P', b'N', b'G', ..] => "image/png",
-        [0xff, 0xd8, 0xff, ..] => "image/jpeg",
-        [b'G', b'I', b'F', b'8', ..] => "image/gif",
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => "image/webp",
-        [b'%', b'P', b'D', b'F', ..] => "application/pdf",
-        _ => return Err(fail("it is no PNG, JPEG, GIF, WebP or PDF file".into())),
-    };
+    let kind = media_type(&bytes).ok_or_else(|| fail("it is no PNG, JPEG, GIF, WebP or PDF file".into()))?;
     if (role == Role::Pdf) != (kind == "application/pdf") {
         return Err(fail(format!("it is {kind}, which `{role}` does not take")));
     }
-    let data = base64::engine::general_purpose::STANDARD.encode(bytes);
-    Ok(Message::new(role, format!("data:{kind};base64,{data}")))
+    Ok(Message::new(role, data_url(kind, &bytes)))
 }
 
 /// Runs a command without a shell, in the chat's folder, within the time for tools, and shows what it wrote.

@@ -49,7 +49,7 @@ use base::{Project, Settings};
 use chat::Lookup;
 use chat::strategy::{Strategies, Strategy};
 use tool::run::Limits;
-use tool::{Run, RunBuilder, ToolRegistry, ToolSource};
+use tool::{ApprovalPolicy, Run, RunBuilder, ToolRegistry, ToolSource};
 use workflow::{JobStore, PathPolicy, WorkflowSource, Workflows};
 
 /// A project with everything in reach.
@@ -162,6 +162,8 @@ impl Decanus {
 
     /// A run with the project's limits.
     pub fn run(&self) -> RunBuilder {
-        Run::builder(self.project.data().join("results")).limits(Limits::from_settings(&self.settings.limits))
+        Run::builder(self.project.data().join("results"))
+            .limits(Limits::from_settings(&self.settings.limits))
+            .approval(ApprovalPolicy::of(&self.settings.approve))
     }
 }

@@ -1,6 +1,7 @@
 //! Calling tools: every call gets exactly one output, whatever happens.
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +13,12 @@ use decanus_base::units::show_duration;
 use decanus_chat::{Arguments, FunctionCall, FunctionCallOutput};
 use futures::FutureExt;
 use futures::stream::{FuturesUnordered, StreamExt};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 
+use crate::approval::approve;
 use crate::event::Event;
+use crate::hook::Decision;
 use crate::registry::{Entry, ToolRegistry};
 use crate::run::Run;
 use crate::schema::prepare_with;
@@ -124,12 +127,15 @@ impl Dispatcher {
         let mut fatal = None;
         let mut value = None;
         match result {
-            Ok(result) => {
+            Ok((mut result, state)) => {
+                output.media = keep(&mut result, &call.name, run);
                 let (text, truncated) = bound(result.text(), &call.name, run);
                 output.content = text;
                 output.truncated = truncated;
+                output.state = state;
+                output.error = result.error.map(|class| class.as_str().to_owned());
                 output.job = result.job.map(|j| j.path.to_string_lossy().into_owned());
-                value = Some(result.value);
+                value = Some(result.value).filter(|_| result.error.is_none());
             }
             Err(ToolError::Respond { class, message, job }) => {
                 output.content = bound(message, &call.name, run).0;
@@ -146,8 +152,29 @@ impl Dispatcher {
         Finished { output, value, fatal }
     }
 
-    async fn attempt(&self, call: &FunctionCall, run: &Run) -> Result<ToolOutput, ToolError> {
+    /// The output of a call, and what it changed in the state.
+    async fn attempt(&self, call: &FunctionCall, run: &Run) -> Result<(ToolOutput, Map<String, Value>), ToolError> {
+        let cx = ToolContext {
+            from_model: self.from_model,
+            ..ToolContext::new(&call.id, run)
+        };
+        let mut result = self.decide(call, run, &cx).await;
+        for hook in run.hooks() {
+            result = hook.after(call, result, &cx).await;
+        }
+        let output = result?;
+        // What is in the state now has been told to the model, or nothing is.
+        Ok((output, cx.state.commit()?))
+    }
+
+    async fn decide(&self, call: &FunctionCall, run: &Run, cx: &ToolContext) -> Result<ToolOutput, ToolError> {
         let Some(entry) = self.registry.get(&call.name) else {
+            if let Some(fallback) = run.fallback()
+                && !run.cancel().is_cancelled()
+                && let Some(result) = bounded_fallback(fallback.call(call, cx), call, run).await
+            {
+                return result;
+            }
             let shown = brief(&call.name, 80);
             let guess = did_you_mean(&call.name, self.registry.names());
             let all: Vec<_> = self.registry.names().collect();
@@ -161,14 +188,35 @@ impl Dispatcher {
         if run.cancel().is_cancelled() {
             return Err(interrupted("it was not started"));
         }
-        let prepared = prepare_with(&call.arguments, &entry.definition, &entry.checker)?;
-        let cx = ToolContext {
-            call_id: call.id.clone(),
-            run: run.clone(),
-            cancel: run.cancel().child_token(),
-            from_model: self.from_model,
-        };
-        let mut output = bounded(entry, prepared.args, &cx, run).await?;
+        let mut prepared = prepare_with(&call.arguments, &entry.definition, &entry.checker)?;
+        for hook in run.hooks() {
+            match hook.before(call, &prepared.args, cx).await {
+                Decision::Allow => {}
+                Decision::Change(args) => {
+                    let changed = prepare_with(&Arguments::Object(args), &entry.definition, &entry.checker)?;
+                    prepared.args = changed.args;
+                    prepared.notes.extend(changed.notes);
+                }
+                Decision::Refuse(why) => {
+                    let why = format!("This call was refused; it did not run. {why}");
+                    return Err(ToolError::respond(ToolErrorClass::Tool, why.trim_end()));
+                }
+                Decision::Answer(output) => return Ok(output),
+            }
+        }
+        if self.from_model {
+            let shown = FunctionCall {
+                arguments: Arguments::Object(prepared.args.clone()),
+                ..call.clone()
+            };
+            let is_destructive = entry.tool.is_destructive(&prepared.args);
+            let asking = approve(run.approval(), run.interaction(), &shown, is_destructive);
+            tokio::select! {
+                approved = asking => approved?,
+                () = run.cancel().cancelled() => return Err(interrupted("it was not started")),
+            }
+        }
+        let mut output = bounded(entry, prepared.args, cx, run).await?;
         output.notes.splice(0..0, prepared.notes);
         Ok(output)
     }
@@ -196,6 +244,27 @@ async fn bounded(entry: &Entry, args: crate::Args, cx: &ToolContext, run: &Run) 
             fatal => Err(fatal),
         },
         _ => Err(stopped),
+    }
+}
+
+/// The caller's own way to answer a call, within the time of any tool; a panic in it is an error as anywhere.
+async fn bounded_fallback(
+    work: impl Future<Output = Option<Result<ToolOutput, ToolError>>>,
+    call: &FunctionCall,
+    run: &Run,
+) -> Option<Result<ToolOutput, ToolError>> {
+    let limit = run.limits().tool_time;
+    tokio::select! {
+        result = AssertUnwindSafe(work).catch_unwind() => match result {
+            Ok(None) => None,
+            Ok(Some(result)) => Some(unwound(Ok(result), &call.name)),
+            Err(panic) => Some(unwound(Err(panic), &call.name)),
+        },
+        () = tokio::time::sleep(limit) => {
+            let text = format!("the tool took longer than {} and was stopped", show_duration(limit));
+            Some(Err(ToolError::respond(ToolErrorClass::Timeout, text)))
+        }
+        () = run.cancel().cancelled() => Some(Err(interrupted("it was stopped before it was done"))),
     }
 }
 
@@ -243,6 +312,45 @@ fn hand_out(finished: Finished, group: &[&FunctionCall], run: &Run, sink: &mut (
     }
 }
 
+/// Writes the pictures and documents of a result to files, which the result's notes name. The files.
+fn keep(output: &mut ToolOutput, name: &str, run: &Run) -> Vec<String> {
+    let mut paths = Vec::new();
+    for part in std::mem::take(&mut output.parts) {
+        let ending = match part.media_type.split(';').next().unwrap_or_default().trim() {
+            "image/png" => "png",
+            "image/jpeg" => "jpg",
+            "image/gif" => "gif",
+            "image/webp" => "webp",
+            "application/pdf" => "pdf",
+            _ => "bin",
+        };
+        let digest = &sha256_hex(&part.bytes)[..12];
+        let path = run.spill_dir().join(format!("{}-{digest}.{ending}", file_name(name)));
+        let (kind, size) = (&part.media_type, part.bytes.len());
+        match decanus_base::files::write_atomic(&path, &part.bytes) {
+            Ok(()) => {
+                let path = path.to_string_lossy().into_owned();
+                output.notes.push(format!("{kind}, {size} bytes: {path}"));
+                if ending != "bin" {
+                    paths.push(path);
+                }
+            }
+            Err(e) => output
+                .notes
+                .push(format!("{kind}, {size} bytes, could not be kept: {e}")),
+        }
+    }
+    paths
+}
+
+/// A tool's name as the beginning of a file's.
+fn file_name(name: &str) -> String {
+    name.chars()
+        .map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' })
+        .take(40)
+        .collect()
+}
+
 /// A text that is within the limit for results, or its ends with what stands between them in a file; and whether it was
 /// cut. `name` begins the file's name.
 pub fn bound(text: String, name: &str, run: &Run) -> (String, bool) {
@@ -256,12 +364,7 @@ pub fn bound(text: String, name: &str, run: &Run) -> (String, bool) {
         return (text, false);
     }
     let digest = &sha256_hex(text.as_bytes())[..12];
-    let safe: String = name
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' })
-        .take(40)
-        .collect();
-    let path = run.spill_dir().join(format!("{safe}-{digest}.txt"));
+    let path = run.spill_dir().join(format!("{}-{digest}.txt", file_name(name)));
     let place = match decanus_base::files::write_atomic(&path, text.as_bytes()) {
         Ok(()) => format!("the whole is in {}", path.display()),
         Err(e) => format!("the whole could not be kept: {e}"),

@@ -34,6 +34,15 @@ pub enum Event {
         /// Whether it was there already.
         reused: bool,
     },
+    /// How far a call is.
+    Progress {
+        /// The call's id.
+        id: String,
+        /// In words.
+        text: String,
+        /// The part that is done, 0 to 1, where that is known.
+        part: Option<f64>,
+    },
     /// How a choice was made.
     Explain(Value),
     /// Something the user should know; the run goes on.

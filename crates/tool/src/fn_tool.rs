@@ -14,13 +14,14 @@ use serde_json::Value;
 use crate::tool::{Args, Tool, ToolContext, ToolError, ToolOutput};
 
 type Function<A> =
-    Box<dyn Fn(A, ToolContext) -> Pin<Box<dyn Future<Output = Result<Value, ToolError>> + Send>> + Send + Sync>;
+    Box<dyn Fn(A, ToolContext) -> Pin<Box<dyn Future<Output = Result<ToolOutput, ToolError>> + Send>> + Send + Sync>;
 
 /// A tool made of a function. Its argument type gives the schema: field names, types, `Option` for what may be left
 /// out, and doc comments as descriptions.
 pub struct FnTool<A> {
     definition: ToolDefinition,
     function: Function<A>,
+    is_destructive: Option<Box<dyn Fn(&Args) -> bool + Send + Sync>>,
     arguments: PhantomData<fn(A)>,
 }
 
@@ -36,22 +37,33 @@ where
         F: Fn(A, ToolContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<R, ToolError>> + Send + 'static,
     {
+        Self::with_output(name, description, move |args, cx| {
+            let future = function(args, cx);
+            async move {
+                let value = serde_json::to_value(future.await?);
+                let value = value.map_err(|e| ToolError::Fatal(format!("a result that is not JSON: {e}")))?;
+                Ok(ToolOutput::new(value))
+            }
+        })
+    }
+
+    /// The same for a function that has more to give than a value: pictures, notes, a failure that is a result.
+    pub fn with_output<F, Fut>(name: impl Into<String>, description: impl Into<String>, function: F) -> Self
+    where
+        F: Fn(A, ToolContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<ToolOutput, ToolError>> + Send + 'static,
+    {
         let definition = ToolDefinition {
             name: name.into(),
             description: description.into(),
             parameters: parameters::<A>(),
             ..ToolDefinition::default()
         };
-        let function: Function<A> = Box::new(move |args, cx| {
-            let future = function(args, cx);
-            Box::pin(async move {
-                let result = future.await?;
-                serde_json::to_value(result).map_err(|e| ToolError::Fatal(format!("a result that is not JSON: {e}")))
-            })
-        });
+        let function: Function<A> = Box::new(move |args, cx| Box::pin(function(args, cx)));
         Self {
             definition,
             function,
+            is_destructive: None,
             arguments: PhantomData,
         }
     }
@@ -59,6 +71,24 @@ where
     /// What calling it does to the world.
     pub fn effect(mut self, effect: Effect) -> Self {
         self.definition.effect = effect;
+        self
+    }
+
+    /// Every call may destroy or send something, so that the user is asked for it.
+    pub fn destructive(mut self) -> Self {
+        self.definition.destructive = true;
+        self
+    }
+
+    /// Calls that fulfil this may destroy or send something, others do not.
+    pub fn destructive_if(mut self, is: impl Fn(&Args) -> bool + Send + Sync + 'static) -> Self {
+        self.is_destructive = Some(Box::new(is));
+        self
+    }
+
+    /// It reaches out to the network.
+    pub fn open_world(mut self) -> Self {
+        self.definition.open_world = true;
         self
     }
 
@@ -120,9 +150,15 @@ where
         &self.definition
     }
 
+    fn is_destructive(&self, args: &Args) -> bool {
+        self.is_destructive
+            .as_ref()
+            .map_or(self.definition.destructive, |is| is(args))
+    }
+
     async fn call(&self, args: Args, cx: &ToolContext) -> Result<ToolOutput, ToolError> {
         let args = serde_json::from_value(Value::Object(args))
             .map_err(|e| ToolError::argument(format!("arguments for tool '{}': {e}", self.definition.name)))?;
-        (self.function)(args, cx.clone()).await.map(ToolOutput::new)
+        (self.function)(args, cx.clone()).await
     }
 }

@@ -9,7 +9,10 @@ use decanus_base::settings::LimitSettings;
 use decanus_base::{Diagnostic, ErrorKind};
 use tokio_util::sync::CancellationToken;
 
+use crate::approval::{ApprovalPolicy, Interaction, Nobody};
 use crate::event::{Event, EventSink};
+use crate::hook::{Fallback, ToolHook};
+use crate::state::{MemoryState, StateStore};
 
 /// The bounds of a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -206,8 +209,44 @@ impl Permissions {
     }
 }
 
+/// Who asks, and in what: facts that a tool may need of the session it is called in.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// The session, where there is one.
+    pub session: Option<String>,
+    /// The user.
+    pub user: Option<String>,
+    /// The application: the agent or program that asks.
+    pub app: Option<String>,
+}
+
+/// What decides about tool calls, and what they share.
+#[derive(Clone)]
+struct Calls {
+    identity: Identity,
+    approval: ApprovalPolicy,
+    interaction: Arc<dyn Interaction>,
+    hooks: Vec<Arc<dyn ToolHook>>,
+    fallback: Option<Arc<dyn Fallback>>,
+    state: Arc<dyn StateStore>,
+}
+
+impl Default for Calls {
+    fn default() -> Self {
+        Self {
+            identity: Identity::default(),
+            approval: ApprovalPolicy::default(),
+            interaction: Arc::new(Nobody),
+            hooks: Vec::new(),
+            fallback: None,
+            state: Arc::new(MemoryState::default()),
+        }
+    }
+}
+
 struct Inner {
     id: String,
+    calls: Calls,
     limits: Limits,
     permissions: Permissions,
     cancel: CancellationToken,
@@ -227,6 +266,7 @@ pub struct Run(Arc<Inner>);
 
 /// Makes a [`Run`].
 pub struct RunBuilder {
+    calls: Calls,
     limits: Limits,
     permissions: Permissions,
     cancel: CancellationToken,
@@ -247,6 +287,42 @@ impl RunBuilder {
         self
     }
 
+    /// Who asks. The id of the invocation is that of the run.
+    pub fn identity(mut self, identity: Identity) -> Self {
+        self.calls.identity = identity;
+        self
+    }
+
+    /// Which calls of a model the user is asked for. By default those that may destroy or send something.
+    pub fn approval(mut self, policy: ApprovalPolicy) -> Self {
+        self.calls.approval = policy;
+        self
+    }
+
+    /// Who asks the user. Without it nobody is asked, and what needs approval does not run.
+    pub fn interaction(mut self, interaction: Arc<dyn Interaction>) -> Self {
+        self.calls.interaction = interaction;
+        self
+    }
+
+    /// Something that looks at every call, after those that were added before.
+    pub fn hook(mut self, hook: Arc<dyn ToolHook>) -> Self {
+        self.calls.hooks.push(hook);
+        self
+    }
+
+    /// What answers calls of tools that are not on offer.
+    pub fn fallback(mut self, fallback: Arc<dyn Fallback>) -> Self {
+        self.calls.fallback = Some(fallback);
+        self
+    }
+
+    /// What holds the session's state. By default it is in memory and ends with the run.
+    pub fn state(mut self, state: Arc<dyn StateStore>) -> Self {
+        self.calls.state = state;
+        self
+    }
+
     /// Somebody who watches.
     pub fn events(mut self, sink: EventSink) -> Self {
         self.events = Some(sink);
@@ -263,6 +339,7 @@ impl RunBuilder {
     pub fn build(self) -> Run {
         Run(Arc::new(Inner {
             id: uuid::Uuid::new_v4().to_string(),
+            calls: self.calls,
             limits: self.limits,
             permissions: self.permissions,
             cancel: self.cancel,
@@ -280,6 +357,7 @@ impl Run {
     /// A run that keeps long results in `spill_dir` (made when needed).
     pub fn builder(spill_dir: impl Into<PathBuf>) -> RunBuilder {
         RunBuilder {
+            calls: Calls::default(),
             limits: Limits::default(),
             permissions: Permissions::default(),
             cancel: CancellationToken::new(),
@@ -291,6 +369,36 @@ impl Run {
     /// A random UUID.
     pub fn id(&self) -> &str {
         &self.0.id
+    }
+
+    /// Who asks.
+    pub fn identity(&self) -> &Identity {
+        &self.0.calls.identity
+    }
+
+    /// Which calls the user is asked for.
+    pub fn approval(&self) -> &ApprovalPolicy {
+        &self.0.calls.approval
+    }
+
+    /// Who asks the user.
+    pub fn interaction(&self) -> &Arc<dyn Interaction> {
+        &self.0.calls.interaction
+    }
+
+    /// What looks at every call.
+    pub fn hooks(&self) -> &[Arc<dyn ToolHook>] {
+        &self.0.calls.hooks
+    }
+
+    /// What answers calls of tools that are not on offer.
+    pub fn fallback(&self) -> Option<&Arc<dyn Fallback>> {
+        self.0.calls.fallback.as_ref()
+    }
+
+    /// What holds the session's state.
+    pub fn state(&self) -> &Arc<dyn StateStore> {
+        &self.0.calls.state
     }
 
     /// The bounds.

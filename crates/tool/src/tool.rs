@@ -6,7 +6,9 @@ use async_trait::async_trait;
 use decanus_chat::ToolDefinition;
 use serde_json::{Map, Value};
 
-use crate::run::Run;
+use crate::event::Event;
+use crate::run::{Identity, Run};
+use crate::state::State;
 
 /// Arguments of a call, checked against the tool's schema.
 pub type Args = Map<String, Value>;
@@ -16,6 +18,11 @@ pub type Args = Map<String, Value>;
 pub trait Tool: Send + Sync {
     /// What models are told of it, and how it may be called.
     fn definition(&self) -> &ToolDefinition;
+
+    /// Whether this call may destroy or send something, so that the user is asked for it.
+    fn is_destructive(&self, _args: &Args) -> bool {
+        self.definition().destructive
+    }
 
     /// Runs it. `args` have passed the schema; unknown names were dropped, forced inputs are set.
     ///
@@ -33,8 +40,46 @@ pub struct ToolContext {
     pub run: Run,
     /// Ends this call: when the run ends, or when the call's time is up.
     pub cancel: tokio_util::sync::CancellationToken,
+    /// The state of the session. What is written is committed when the tool has returned.
+    pub state: State,
     /// Whether the call comes from a model, whose values are data, or was typed by the user.
     pub from_model: bool,
+}
+
+impl ToolContext {
+    /// A context for a call outside of any dispatcher: tests, and tools that call tools.
+    pub fn new(call_id: impl Into<String>, run: &Run) -> Self {
+        Self {
+            call_id: call_id.into(),
+            run: run.clone(),
+            cancel: run.cancel().child_token(),
+            state: State::new(run.state().clone()),
+            from_model: false,
+        }
+    }
+
+    /// Who is asking, and in what.
+    pub fn identity(&self) -> &Identity {
+        self.run.identity()
+    }
+
+    /// Says how far the call is: in words, and as a part of the whole where that is known (0 to 1).
+    pub fn progress(&self, text: impl Into<String>, part: Option<f64>) {
+        self.run.emit(Event::Progress {
+            id: self.call_id.clone(),
+            text: text.into(),
+            part: part.map(|p| p.clamp(0.0, 1.0)),
+        });
+    }
+}
+
+/// A picture or document that comes with a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputPart {
+    /// Its media type.
+    pub media_type: String,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
 }
 
 /// A stored job behind a result.
@@ -53,6 +98,11 @@ pub struct ToolOutput {
     pub value: Value,
     /// The job that made it. Whoever runs jobs tells of them itself, by [`crate::Event::Job`].
     pub job: Option<JobRef>,
+    /// Pictures and documents. Each is kept in a file that the model is told of; models that can see get them.
+    pub parts: Vec<OutputPart>,
+    /// Set when the tool did what it could and the result is that it failed. Unlike an error that is returned in its
+    /// place, what the tool has written to the state holds.
+    pub error: Option<ToolErrorClass>,
     /// Things the model should know of the call besides the result (an argument was dropped, for instance).
     pub notes: Vec<String>,
 }
@@ -62,6 +112,15 @@ impl ToolOutput {
     pub fn new(value: impl Into<Value>) -> Self {
         Self {
             value: value.into(),
+            ..Self::default()
+        }
+    }
+
+    /// A result that says that the tool failed.
+    pub fn failed(class: ToolErrorClass, message: impl Into<String>) -> Self {
+        Self {
+            value: Value::String(message.into()),
+            error: Some(class),
             ..Self::default()
         }
     }

@@ -29,6 +29,8 @@ impl Workflow {
             defaults: Map::new(),
             examples: task.examples.clone(),
             effect: Effect::Job,
+            destructive: false,
+            open_world: false,
             sequential: false,
             // The job's own limit is to be the one that strikes, also after its dependencies took their time: what it
             // says is more than that the call took too long.

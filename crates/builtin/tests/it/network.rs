@@ -36,10 +36,8 @@ async fn call(name: &str, args: Value) -> Result<Value, (&'static str, String)> 
     let Value::Object(args) = args else { panic!() };
     let run = Run::builder(std::env::temp_dir()).build();
     let cx = ToolContext {
-        call_id: "c".into(),
-        cancel: tokio_util::sync::CancellationToken::new(),
-        run,
         from_model: true,
+        ..ToolContext::new("c", &run)
     };
     match tool.call(args, &cx).await {
         Ok(output) => Ok(output.value),

@@ -10,11 +10,12 @@ use decanus::base::files::read_text;
 use decanus::base::text::brief;
 use decanus::base::{Diagnostic, ErrorKind};
 use decanus::chat::{FunctionCallOutput, Message, Role, Usage};
-use decanus::tool::{Event, EventSink};
+use decanus::tool::{ApprovalPolicy, Event, EventSink};
 use decanus::{Ask, Decanus, Error, Session};
 use serde_json::{Map, Value, json};
 
 use crate::args;
+use crate::interact::Terminal;
 use crate::out::{Out, error_value};
 use crate::paths::chat_path;
 use crate::{Context, Ended, Failure};
@@ -144,6 +145,8 @@ pub async fn answer(
         .run()
         .limits(session.limits.clone())
         .permissions(session.permissions.clone())
+        .approval(approval(decanus, args))
+        .interaction(Arc::new(Terminal::new(out)))
         .cancel(cx.signals.token.clone())
         .events(sink)
         .build();
@@ -166,6 +169,14 @@ pub async fn answer(
         events,
         out,
     )
+}
+
+/// Which calls are asked for: the flag goes before the settings, and holds for all tools.
+fn approval(decanus: &Decanus, args: &args::How) -> ApprovalPolicy {
+    match args.approve {
+        Some(approve) => ApprovalPolicy::all(approve),
+        None => ApprovalPolicy::of(&decanus.settings.approve),
+    }
 }
 
 /// Prints what is left to print, and decides how the command ends.
@@ -339,6 +350,11 @@ fn people_events(out: Out, structured: bool, explained: Arc<Mutex<Vec<Value>>>, 
                 break_line();
                 out.warn(text);
             }
+            Event::Progress { text, part, .. } => {
+                break_line();
+                let part = part.map(|p| format!(" ({:.0} %)", p * 100.0)).unwrap_or_default();
+                out.dim(&format!("  {}{part}", brief(text, SHOWN)));
+            }
             Event::Reasoning(_) | Event::Round(_) | Event::Usage(_) => {}
         }
     })
@@ -372,6 +388,9 @@ fn machine_events(out: Out) -> EventSink {
             }
             Event::Usage(counts) => json!({"event": "usage", "usage": usage(counts)}),
             Event::Job { path, reused } => json!({"event": "job", "path": path, "reused": reused}),
+            Event::Progress { id, text, part } => {
+                json!({"event": "progress", "id": id, "text": text, "part": part})
+            }
             Event::Explain(value) => json!({"event": "explain", "explain": value}),
             Event::Cached => json!({"event": "cached"}),
             Event::Warning(text) => json!({"event": "warning", "message": text}),

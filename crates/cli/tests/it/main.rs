@@ -3,6 +3,7 @@
 
 mod actions;
 mod answers;
+mod approval;
 mod ask;
 mod backends;
 #[cfg(feature = "bedrock")]

@@ -52,13 +52,10 @@ fn cx(from_model: bool) -> (ToolContext, Arc<Mutex<Vec<Event>>>) {
     let run = Run::builder("/nowhere")
         .events(Arc::new(move |e: &Event| sink.lock().unwrap().push(e.clone())))
         .build();
-    let cancel = CancellationToken::new();
     (
         ToolContext {
-            call_id: "c".into(),
-            run,
-            cancel,
             from_model,
+            ..ToolContext::new("c", &run)
         },
         events,
     )

@@ -1,0 +1,76 @@
+//! Pictures and documents on their way to a model.
+
+use std::borrow::Cow;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use decanus_chat::{FunctionCallOutput, Message, Role};
+
+/// The most bytes of a picture or document that is sent.
+pub const MAX_MEDIA: u64 = 20 << 20;
+
+/// The backends whose models may be able to see.
+const SEEING: [&str; 8] = [
+    "anthropic",
+    "bedrock",
+    "gemini",
+    "ollama",
+    "openai",
+    "openwebui",
+    "responses",
+    "vllm",
+];
+
+/// The media type of a file that providers take, by its first bytes.
+pub fn media_type(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
+        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        [b'%', b'P', b'D', b'F', ..] => Some("application/pdf"),
+        _ => None,
+    }
+}
+
+/// A file's bytes as a `data:` URL.
+pub fn data_url(media_type: &str, bytes: &[u8]) -> String {
+    format!("data:{media_type};base64,{}", STANDARD.encode(bytes))
+}
+
+/// The messages, and behind each tool result the pictures and documents that came with it, if this backend can pass them
+/// on. What is no longer there is left out: the result's text names the file.
+pub(crate) fn with_media<'a>(messages: Cow<'a, [Message]>, backend: &str) -> Cow<'a, [Message]> {
+    // Nearly no output has any, and reading one costs more than looking for the word.
+    let may_have = |m: &Message| m.role == Role::FunctionCallOutput && m.content.contains("\"media\":[");
+    if !SEEING.contains(&backend) || !messages.iter().any(may_have) {
+        return messages;
+    }
+    let mut all = Vec::with_capacity(messages.len() + 1);
+    for message in messages.iter() {
+        all.push(message.clone());
+        let output = may_have(message).then(|| FunctionCallOutput::from_message(message).ok());
+        all.extend(
+            output
+                .flatten()
+                .iter()
+                .flat_map(|o| &o.media)
+                .filter_map(|path| load(path)),
+        );
+    }
+    Cow::Owned(all)
+}
+
+fn load(path: &str) -> Option<Message> {
+    if std::fs::metadata(path).ok()?.len() > MAX_MEDIA {
+        return None;
+    }
+    let bytes = std::fs::read(path).ok()?;
+    let kind = media_type(&bytes)?;
+    let role = if kind == "application/pdf" {
+        Role::Pdf
+    } else {
+        Role::Image
+    };
+    Some(Message::new(role, data_url(kind, &bytes)))
+}

@@ -1,0 +1,97 @@
+//! Calls that the user is asked for.
+
+use decanus_testkit::{Reply, Sandbox, ScriptedServer};
+use serde_json::json;
+
+use crate::support::{BIN, run};
+
+/// A server whose model wants to post something, then repeats what came of it.
+fn server() -> ScriptedServer {
+    ScriptedServer::with(|request| {
+        let body = request.json();
+        let messages = body["messages"].as_array().cloned().unwrap_or_default();
+        match messages.iter().rev().find(|m| m["role"] == "tool") {
+            Some(output) => Reply::chat_text(output["content"].as_str().unwrap_or_default()),
+            None => Reply::chat_calls(&[(
+                "c1",
+                "webhook_tool",
+                json!({"url": "http://127.0.0.1:9/", "payload": {"a": 1}}),
+            )]),
+        }
+    })
+}
+
+const ASK: [&str; 8] = [
+    "ask",
+    "-e",
+    "e",
+    "-t",
+    "webhook_tool",
+    "--no-stream",
+    "--no-cache",
+    "Post it.",
+];
+
+#[test]
+fn without_a_terminal_nothing_is_sent_and_the_model_is_told() {
+    let server = server();
+    let s = Sandbox::new();
+    s.endpoint("e", &server.url());
+    let refused = run(&s, &ASK).exits(0);
+    assert!(refused.stdout.contains("needs the user's approval"), "{refused}");
+    // With leave it is called: the address is one that the guard refuses, which is another story.
+    let called = run(&s, &[&ASK[..], &["--approve", "never"]].concat()).exits(0);
+    assert!(!called.stdout.contains("approval"), "{called}");
+    s.write("decanus.toml", "[approve]\nwebhook_tool = \"never\"\n");
+    assert!(!run(&s, &ASK).exits(0).stdout.contains("approval"));
+    // The flag goes before the file.
+    let always = run(&s, &[&ASK[..], &["--approve", "always"]].concat()).exits(0);
+    assert!(always.stdout.contains("approval"), "{always}");
+    s.write("decanus.toml", "approve = \"sometimes\"\n");
+    let wrong = run(&s, &ASK).exits(2);
+    assert!(wrong.stderr.contains("always, destructive, never"), "{wrong}");
+    run(&s, &[&ASK[..], &["--approve", "perhaps"]].concat()).exits(2);
+}
+
+/// Runs a command on a terminal of its own and answers its question.
+const PTY: &str = r#"
+import os, pty, sys
+pid, fd = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[2], sys.argv[2:])
+seen = b""
+answered = False
+while True:
+    try:
+        data = os.read(fd, 4096)
+    except OSError:
+        break
+    if not data:
+        break
+    seen += data
+    if not answered and b"why not: " in seen:
+        os.write(fd, sys.argv[1].encode() + b"\n")
+        answered = True
+sys.stdout.write(seen.decode())
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"#;
+
+#[test]
+fn on_a_terminal_the_user_decides() {
+    let server = server();
+    let s = Sandbox::new();
+    s.endpoint("e", &server.url());
+    let asked = |answer: &str| {
+        let mut command = s.command("python3", &["-c", PTY, answer, BIN]);
+        command.args(ASK);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let said = asked("not today");
+    assert!(said.contains("The model wants to call webhook_tool"), "{said}");
+    assert!(said.contains("The user says: not today"), "{said}");
+    let said = asked("y");
+    assert!(!said.contains("refused this call"), "{said}");
+    assert!(said.contains("ToolArgumentError"), "{said}");
+}
