@@ -189,6 +189,14 @@ pub(crate) fn read(node: &Node, name: &str) -> Result<EndpointFile, YamlError> {
                 }
             }
             "stream_usage" => file.stream_usage = Some(value.boolean()?),
+            _ if QUIRKS.contains(&name.as_str()) => {
+                return Err(at(format!("`{name}` belongs under `quirks:`")));
+            }
+            _ if KEYS.contains(&name.to_lowercase().replace('-', "_").as_str()) => {
+                return Err(at(format!(
+                    "`{name}` would be sent to the provider; the key is `key`, or `key_env` for a variable that holds it"
+                )));
+            }
             _ => {
                 let guess = did_you_mean(name, FIELDS);
                 if !guess.is_empty() {
@@ -375,13 +383,26 @@ fn prices(value: &Node) -> Result<Prices, YamlError> {
     Ok(prices)
 }
 
+/// What servers do otherwise than others of their protocol.
+const QUIRKS: [&str; 4] = [
+    "max_tool_name",
+    "strict_schema",
+    "unsigned_thinking",
+    "merge_tool_results",
+];
+
+/// What others call the key. No provider has a parameter of such a name.
+const KEYS: [&str; 6] = [
+    "api_key",
+    "apikey",
+    "access_token",
+    "api_token",
+    "auth_token",
+    "authorization",
+];
+
 fn quirks(value: &Node, quirks: &mut Quirks) -> Result<(), YamlError> {
-    value.only(&[
-        "max_tool_name",
-        "strict_schema",
-        "unsigned_thinking",
-        "merge_tool_results",
-    ])?;
+    value.only(&QUIRKS)?;
     for (name, _, value) in value.mapping()? {
         match name.as_str() {
             "max_tool_name" => {

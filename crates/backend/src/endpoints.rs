@@ -406,9 +406,7 @@ impl Endpoints {
             .as_ref()
             .is_some_and(|p| self.own.iter().any(|own| p.parent() == Some(own)));
         profile.parameters = file.parameters;
-        for warning in &file.warnings {
-            tracing::warn!(endpoint = name, "{warning}");
-        }
+        profile.warnings = file.warnings;
         profile.file = path;
         Ok(profile)
     }

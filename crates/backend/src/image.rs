@@ -31,6 +31,8 @@ pub struct Pictures {
     pub pictures: Vec<Picture>,
     /// What the model said beside them.
     pub text: String,
+    /// Why others that came are none.
+    pub faults: Vec<String>,
     /// Token counts, where there are any.
     pub usage: Usage,
 }
@@ -129,7 +131,7 @@ impl ImageApi {
             Self::OpenAi(_) => {
                 for item in list("/data") {
                     match (item["b64_json"].as_str(), item["url"].as_str()) {
-                        (Some(data), _) => made.pictures.push(picture(data)?),
+                        (Some(data), _) => made.take(data),
                         (None, Some(url)) => made.pictures.push(Picture::Link(url.to_owned())),
                         (None, None) => {}
                     }
@@ -140,7 +142,7 @@ impl ImageApi {
                     if item["type"] == "image_generation_call"
                         && let Some(data) = item["result"].as_str()
                     {
-                        made.pictures.push(picture(data)?);
+                        made.take(data);
                     }
                     let parts = item["content"].as_array().into_iter().flatten();
                     made.text
@@ -150,13 +152,16 @@ impl ImageApi {
             Self::Gemini => {
                 for part in list("/candidates/0/content/parts") {
                     if let Some(data) = part.pointer("/inlineData/data").and_then(Value::as_str) {
-                        made.pictures.push(picture(data)?);
+                        made.take(data);
                     }
                     made.text.extend(part["text"].as_str());
                 }
             }
         }
         if made.pictures.is_empty() {
+            if let Some(fault) = made.faults.into_iter().next() {
+                return Err(Fault::Malformed(fault));
+            }
             let said = match made.text.is_empty() {
                 true => brief(&value.to_string(), 200),
                 false => brief(&made.text, 400),
@@ -169,13 +174,14 @@ impl ImageApi {
     }
 }
 
-fn picture(data: &str) -> Result<Picture, Fault> {
-    let bytes = STANDARD
-        .decode(data.trim())
-        .map_err(|e| Fault::Malformed(format!("the picture is not base64: {e}")))?;
-    match file_type(&bytes) {
-        Some(_) => Ok(Picture::Bytes(bytes)),
-        None => Err(Fault::Malformed("the picture is no PNG, JPEG, GIF or WebP file".into())),
+impl Pictures {
+    /// One picture, in base64. A bad one is no reason to lose the others.
+    fn take(&mut self, data: &str) {
+        match STANDARD.decode(data.trim()) {
+            Ok(bytes) if file_type(&bytes).is_some() => self.pictures.push(Picture::Bytes(bytes)),
+            Ok(_) => self.faults.push("a picture is no PNG, JPEG, GIF or WebP file".into()),
+            Err(e) => self.faults.push(format!("a picture is not base64: {e}")),
+        }
     }
 }
 
@@ -233,7 +239,7 @@ mod tests {
             (
                 ImageApi::OpenAi(""),
                 json!({"data": [{"b64_json": "PGh0bWw+"}]}),
-                "no PNG",
+                "is no PNG",
             ),
             (
                 ImageApi::Responses,
@@ -247,6 +253,13 @@ mod tests {
                 "{fault:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_bad_picture_does_not_take_the_good_ones_with_it() {
+        let body = json!({"data": [{"b64_json": PNG}, {"b64_json": "%%"}]}).to_string();
+        let made = ImageApi::OpenAi("").decode(body.as_bytes()).unwrap();
+        assert_eq!((made.pictures.len(), made.faults.len()), (1, 1));
     }
 
     #[test]

@@ -58,13 +58,14 @@ fn fault(file: &Path, line: usize, message: String) -> PriceError {
 }
 
 fn provider(profile: &Profile) -> String {
-    if profile.backend == "bedrock" {
+    let url = Url::parse(&profile.url);
+    let host = url.as_ref().ok().and_then(Url::host_str).unwrap_or_default();
+    if profile.backend == "bedrock" && (profile.url.is_empty() || host.ends_with(".amazonaws.com")) {
         return "bedrock".into();
     }
-    let Ok(url) = Url::parse(&profile.url) else {
+    let Ok(url) = &url else {
         return String::new();
     };
-    let host = url.host_str().unwrap_or_default();
     match url.port() {
         Some(port) => format!("{host}:{port}"),
         None => host.to_owned(),

@@ -44,6 +44,8 @@ pub struct Profile {
     pub fallback: Vec<Fallback>,
     /// Request parameters of the endpoint file.
     pub parameters: Map<String, Value>,
+    /// What looks wrong in that file.
+    pub warnings: Vec<String>,
     /// The file it was read from.
     pub file: Option<PathBuf>,
     /// Whether that file is the user's own, so that it may start programs.
@@ -314,6 +316,7 @@ impl Profile {
             previous_response: false,
             quirks: Quirks::default(),
             prices: None,
+            warnings: Vec::new(),
             limits: Limits::default(),
             fallback: Vec::new(),
             parameters: Map::new(),

@@ -48,12 +48,20 @@ impl Out {
 
     /// Prints JSON: indented on a terminal, one line otherwise.
     pub fn value(&self, value: &Value) {
-        let text = if self.stdout_is_terminal {
-            format!("{value:#}")
-        } else {
-            value.to_string()
-        };
-        self.line(&text);
+        if self.stdout_is_terminal {
+            self.line(&format!("{value:#}"));
+            return;
+        }
+        // Straight to the pipe: the text of a long answer is as long again.
+        let mut out = io::BufWriter::new(io::stdout().lock());
+        let written = serde_json::to_writer(&mut out, value)
+            .map_err(io::Error::from)
+            .and_then(|()| out.write_all(b"\n"))
+            .and_then(|()| out.flush());
+        // A full disk or a closed pipe is told of as for all other output.
+        if let Err(e) = written {
+            stop_on(&e);
+        }
     }
 
     /// Tells people something on stderr.

@@ -269,6 +269,7 @@ impl Decanus {
         }
         for profile in &mut profiles {
             self.endpoints.price(profile)?;
+            warnings.append(&mut profile.warnings);
             for key in &options.removed {
                 profile.parameters.shift_remove(key);
             }
@@ -364,7 +365,7 @@ impl Decanus {
     }
 
     /// Opens an endpoint and those to ask when it fails, each behind its limits.
-    fn open_all(&self, profiles: Vec<Profile>) -> Result<(Arc<Profile>, Box<dyn Conversation>), Error> {
+    pub(crate) fn open_all(&self, profiles: Vec<Profile>) -> Result<(Arc<Profile>, Box<dyn Conversation>), Error> {
         let mut opened = Vec::new();
         for profile in profiles {
             let profile = Arc::new(profile);

@@ -7,6 +7,24 @@ use serde_json::{Map, Value};
 
 use crate::error::Error;
 
+/// Fields of endpoint files that are no parameters of any provider.
+const ENDPOINT_ONLY: [&str; 14] = [
+    "api_key",
+    "command",
+    "fallback",
+    "headers",
+    "key",
+    "key_env",
+    "max_concurrency",
+    "prices",
+    "quirks",
+    "requests_per_minute",
+    "retries",
+    "timeouts",
+    "tokens_per_minute",
+    "url",
+];
+
 /// Options that steer decanus in this build.
 const CONTROL: [&str; 11] = [
     "endpoint",
@@ -100,6 +118,12 @@ impl Options {
             _ => match key.strip_prefix("limits.") {
                 Some(name) => self.limits.push((name.to_owned(), value.to_owned())),
                 None => {
+                    if ENDPOINT_ONLY.contains(&key) {
+                        self.warnings.push(format!(
+                            "option `{key}` is sent to the provider as a parameter; what it means in an endpoint's file can \
+                             only be said there"
+                        ));
+                    }
                     let near = suggest(key, CONTROL.iter().chain(&LATER).copied());
                     if let Some(near) = near.first().filter(|_| !PROVIDERS.contains(&key)) {
                         self.warnings.push(format!(

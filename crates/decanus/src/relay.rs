@@ -8,7 +8,6 @@ use std::fs::{self, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use decanus_backend::relay_wire::{Form, MAX_FILE, RelayRequest, RelayRequestError, error_reply, reply, status_of};
@@ -285,14 +284,13 @@ impl<'a> RelayServer<'a> {
         let wanted = request.endpoint.clone().or_else(|| self.endpoint.clone());
         let wanted = wanted.or_else(|| request.backend.clone());
         let (name, _) = self.decanus.endpoint_name(wanted).map_err(config)?;
-        let mut profile = self.decanus.endpoints.load(&name).map_err(|e| config(Error::of(&e)))?;
-        if let Some(model) = &request.model {
-            profile.model.clone_from(model);
+        let profiles = self.decanus.endpoints.load_chain(&name);
+        let mut profiles = profiles.map_err(|e| config(Error::of(&e)))?;
+        if let Some((model, first)) = request.model.as_ref().zip(profiles.first_mut()) {
+            first.model.clone_from(model);
         }
-        let profile = Arc::new(profile);
-        let backend = self.decanus.backends.get(&profile.backend).map_err(provider)?;
-        // Straight to the provider: a stored answer would be one that was not asked for now.
-        let mut conversation = backend.open(profile.clone()).map_err(provider)?;
+        // Within the limits of the endpoint, but not from the cache: a stored answer was not asked for now.
+        let (profile, mut conversation) = self.decanus.open_all(profiles).map_err(config)?;
         let view = View {
             messages: &request.messages,
             tools: &request.tools,
@@ -314,7 +312,8 @@ impl<'a> RelayServer<'a> {
                 collector.push(&delta.map_err(provider)?);
             }
         }
-        Ok((collector.finish(), profile.backend.clone(), name))
+        let backend = conversation.backend().to_owned();
+        Ok((collector.finish(), backend, name))
     }
 }
 

@@ -7,12 +7,16 @@ use std::path::{Path, PathBuf};
 use decanus_agent::AgentError;
 use decanus_backend::redact::Redactor;
 use decanus_backend::{DryRun, Profile, RawAnswer};
+use decanus_base::text::brief;
 use decanus_base::{Diagnostic, ErrorKind};
 use decanus_chat::Message;
 use serde_json::{Value, json};
 
 /// Snapshots that are kept; the oldest go.
 const KEPT: usize = 50;
+
+/// Characters of one text that a snapshot keeps.
+const MAX_TEXT: usize = 100_000;
 
 /// Whether a failure is worth a snapshot: the provider's, or one that nobody expected.
 pub(crate) fn is_worth_it(error: &AgentError) -> bool {
@@ -38,9 +42,10 @@ pub(crate) fn write(
     messages: &[Message],
 ) -> std::io::Result<PathBuf> {
     let body = request.map(|r| serde_json::from_str(&r.body).unwrap_or_else(|_| Value::String(r.body.clone())));
+    let body = body.map(without_secrets);
     let chat: Vec<Value> = messages
         .iter()
-        .map(|m| json!({"role": m.role.as_str(), "content": m.content}))
+        .map(|m| json!({"role": m.role.as_str(), "content": brief(&m.content, MAX_TEXT)}))
         .collect();
     let time = decanus_chat::timestamp();
     let snapshot = json!({
@@ -54,7 +59,7 @@ pub(crate) fn write(
         "response": raw.map(|r| json!({
             "status": r.status, "content_type": r.content_type, "length": r.length, "body": r.text(),
         })),
-        "partial": partial,
+        "partial": brief(partial, MAX_TEXT),
         "messages": chat,
     });
     let text = Redactor::new(profile).clean(&format!("{snapshot:#}\n"));
@@ -70,6 +75,28 @@ pub(crate) fn write(
     file.write_all(text.as_bytes())?;
     prune(dir);
     Ok(path)
+}
+
+/// A request's body without the values of members that are called like credentials: an option may have been one.
+fn without_secrets(mut body: Value) -> Value {
+    let is_secret = |name: &str| {
+        let name = name.to_lowercase().replace('-', "_");
+        let last = name.rsplit('_').next().unwrap_or_default();
+        ["key", "apikey", "token", "secret", "password", "authorization"].contains(&last)
+    };
+    match &mut body {
+        Value::Object(map) => {
+            for (name, value) in map.iter_mut() {
+                *value = match value.take() {
+                    Value::String(_) if is_secret(name) => "…".into(),
+                    other => without_secrets(other),
+                };
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| *item = without_secrets(item.take())),
+        _ => {}
+    }
+    body
 }
 
 /// Removes the oldest; their names begin with the time.

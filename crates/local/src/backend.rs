@@ -8,7 +8,7 @@ use decanus_backend::{
 };
 use decanus_base::Diagnostic;
 use decanus_base::units::parse_size;
-use decanus_chat::Usage;
+use decanus_chat::{Role, Usage};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -122,6 +122,12 @@ struct LocalConversation {
 
 impl LocalConversation {
     fn request(&self, view: &View<'_>, explain: bool) -> Result<Request, BackendError> {
+        if view.messages.iter().any(|m| matches!(m.role, Role::Image | Role::Pdf)) {
+            return Err(BackendError::Config(format!(
+                "endpoint `{}`: {} reads text only; pictures and documents need another endpoint",
+                self.profile.name, self.entry.name
+            )));
+        }
         let mut settings = Settings::read(&[&self.entry.parameters, &self.profile.parameters, view.parameters])?;
         settings.context.context = settings.context.context.or(self.entry.context);
         let mut tools = view.tools.to_vec();

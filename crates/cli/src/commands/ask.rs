@@ -162,7 +162,7 @@ pub async fn answer(
     }
     let explained = explained.lock().map(|e| e.clone()).unwrap_or_default();
     finish(
-        &outcome,
+        outcome,
         run.cost(),
         chat.as_ref(),
         args.explain.then_some(explained),
@@ -181,7 +181,7 @@ fn approval(decanus: &Decanus, args: &args::How) -> ApprovalPolicy {
 
 /// Prints what is left to print, and decides how the command ends.
 fn finish(
-    outcome: &Outcome,
+    mut outcome: Outcome,
     cost: f64,
     chat: Option<&PathBuf>,
     explained: Option<Vec<Value>>,
@@ -194,7 +194,9 @@ fn finish(
     });
     // Nobody else reads it, and it holds the answer twice.
     let for_machines = events || out.json;
-    let mut object = for_machines.then(|| summary(outcome, cost, chat)).unwrap_or_default();
+    let mut object = for_machines
+        .then(|| summary(&mut outcome, cost, chat))
+        .unwrap_or_default();
     if let Some(explained) = explained.filter(|_| !events) {
         object.insert("explain".into(), explained.into());
     }
@@ -230,16 +232,16 @@ fn finish(
 }
 
 /// The `--json` object of a run.
-fn summary(outcome: &Outcome, cost: f64, chat: Option<&PathBuf>) -> Map<String, Value> {
+fn summary(outcome: &mut Outcome, cost: f64, chat: Option<&PathBuf>) -> Map<String, Value> {
     let mut map = Map::new();
-    map.insert("answer".into(), outcome.answer.clone().into());
+    // An answer may be long: it is moved, not copied.
+    map.insert("answer".into(), std::mem::take(&mut outcome.answer).into());
     map.insert(
         "messages".into(),
-        outcome
-            .messages
-            .iter()
+        std::mem::take(&mut outcome.messages)
+            .into_iter()
             .filter(|m| m.role != Role::Provider)
-            .map(message)
+            .map(message_value)
             .collect(),
     );
     let mut used = usage(&outcome.usage);
@@ -271,6 +273,14 @@ pub fn content(message: &Message) -> Value {
     parsed.unwrap_or_else(|| Value::String(message.content.clone()))
 }
 
+/// [`message`], without a copy of what it says.
+fn message_value(message: Message) -> Value {
+    if message.role.is_json() {
+        return self::message(&message);
+    }
+    json!({"role": message.role.as_str(), "content": Value::String(message.content)})
+}
+
 /// A message for machines.
 pub fn message(message: &Message) -> Value {
     json!({"role": message.role.as_str(), "content": content(message)})
@@ -289,7 +299,11 @@ fn usage_line(usage: &Usage, cost: f64) -> String {
     let counts = names
         .into_iter()
         .filter_map(|(count, name)| Some(format!("{} {name}", count?)));
-    let mut line = format!("tokens: {}", counts.collect::<Vec<_>>().join(", "));
+    let counts = counts.collect::<Vec<_>>();
+    let mut line = match counts.is_empty() {
+        true => "tokens: nothing was counted".to_owned(),
+        false => format!("tokens: {}", counts.join(", ")),
+    };
     if cost > 0.0 {
         line.push_str(&format!("; cost {cost:.6}"));
     }

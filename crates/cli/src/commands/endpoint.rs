@@ -119,6 +119,8 @@ async fn test(decanus: &Decanus, name: &str, cx: &Context) -> Ended {
     let out = cx.out;
     let mut checks = Vec::new();
     let mut first = (String::new(), String::new());
+    // A model that calls no tool is as it is; a provider that refuses is a failure.
+    let mut failed: Option<Error> = None;
     for probe in &PROBES {
         let ask = Ask {
             endpoint: Some(name.to_owned()),
@@ -156,17 +158,21 @@ async fn test(decanus: &Decanus, name: &str, cx: &Context) -> Ended {
             (None, false) => "works".to_owned(),
         };
         checks.push((probe.name, error.is_none() && (called || !probe.tool), said, time));
+        failed = failed.or(error);
     }
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let code = failed.as_ref().map_or(0, |error| error.kind.exit_code());
     if out.json {
         let list: Vec<Value> = checks
             .iter()
             .map(|(name, ok, said, time)| json!({"check": name, "ok": ok, "message": said, "milliseconds": ms(*time)}))
             .collect();
         let (model, answer) = first;
-        out.value(&json!({"name": name, "ok": true, "model": model, "answer": answer,
-            "milliseconds": checks.first().map(|(.., time)| ms(*time)), "checks": list}));
-        return Ok(0);
+        out.value(
+            &json!({"name": name, "ok": failed.is_none(), "model": model, "answer": answer,
+            "milliseconds": checks.first().map(|(.., time)| ms(*time)), "checks": list}),
+        );
+        return Ok(code);
     }
     out.line(&format!(
         "{name} answers in {}: {}",
@@ -178,7 +184,7 @@ async fn test(decanus: &Decanus, name: &str, cx: &Context) -> Ended {
         vec![(*name).to_owned(), mark.to_owned(), show_duration(*time), said.clone()]
     });
     out.print(&table(&rows.collect::<Vec<_>>()));
-    Ok(0)
+    Ok(code)
 }
 
 async fn embed(decanus: &Decanus, name: &str, texts: &[String], cx: &Context) -> Ended {
@@ -206,12 +212,15 @@ async fn image(decanus: &Decanus, profile: Profile, prompt: &str, file: Option<P
         made = painter.paint(prompt) => made?,
         () = cx.signals.token.cancelled() => return Err(Error::new(ErrorKind::Interrupted, "interrupted").into()),
     };
-    let mut files = Vec::new();
+    let (mut files, mut links) = (Vec::new(), Vec::new());
+    for fault in &made.faults {
+        cx.out.warn(fault);
+    }
     for (n, picture) in made.pictures.iter().enumerate() {
         let bytes = match picture {
             Picture::Bytes(bytes) => bytes,
             Picture::Link(url) => {
-                files.push(url.clone());
+                links.push(url.clone());
                 continue;
             }
         };
@@ -227,12 +236,17 @@ async fn image(decanus: &Decanus, profile: Profile, prompt: &str, file: Option<P
             .map_err(|e| Error::new(ErrorKind::Internal, format!("{}: {e}", path.display())))?;
         files.push(path.display().to_string());
     }
-    if cx.out.json {
-        cx.out.value(
-            &json!({"model": model, "files": files, "text": made.text, "usage": super::ask::usage(&made.usage)}),
+    if !links.is_empty() {
+        cx.out.warn(
+            "the provider gave a link and no picture; nothing is fetched from there, so no file was written for it",
         );
+    }
+    if cx.out.json {
+        let usage = super::ask::usage(&made.usage);
+        cx.out
+            .value(&json!({"model": model, "files": files, "links": links, "text": made.text, "usage": usage}));
     } else {
-        files.iter().for_each(|file| cx.out.line(file));
+        files.iter().chain(&links).for_each(|file| cx.out.line(file));
     }
     Ok(0)
 }

@@ -495,7 +495,7 @@ fn settings_that_are_refused() {
         ("server: gpu1\nurl: http://x\n", "a relay has no `url`"),
         (
             "server: gpu1\napi_key: sk-SENTINEL\n",
-            "`api_key` is not sent to another machine",
+            "`api_key` would be sent to the provider; the key is `key`",
         ),
         ("dir: x\n", "a relay needs `server`"),
         ("server: gpu1\nssh_options: -p 22\n", "expected a list"),

@@ -6,7 +6,6 @@ use decanus_chat::Effect;
 use decanus_tool::{Event, Run, Tool, ToolContext, ToolError, ToolErrorClass, ToolSource};
 use decanus_workflow::{PathPolicy, WorkflowSource, Workflows};
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use crate::sandbox::{Sandbox, map};
 
