@@ -12,9 +12,10 @@ use decanus_base::units::show_duration;
 use decanus_chat::{Arguments, FunctionCall, FunctionCallOutput};
 use futures::FutureExt;
 use futures::stream::{FuturesUnordered, StreamExt};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 
+use crate::background::PendingJob;
 use crate::event::Event;
 use crate::registry::{Entry, ToolRegistry};
 use crate::run::Run;
@@ -35,6 +36,10 @@ pub struct Finished {
     pub output: FunctionCallOutput,
     /// The result as a value, when the call succeeded.
     pub value: Option<Value>,
+    /// The job that goes on after the call, when the output says no more than that.
+    pub pending: Option<PendingJob>,
+    /// What the machine-readable form shows beside the result.
+    pub beside: Map<String, Value>,
     /// Set when the tool said that the run can't go on.
     pub fatal: Option<String>,
 }
@@ -123,6 +128,8 @@ impl Dispatcher {
         };
         let mut fatal = None;
         let mut value = None;
+        let mut pending = None;
+        let mut beside = Map::new();
         match result {
             Ok(result) => {
                 let (text, truncated) = bound(result.text(), &call.name, run);
@@ -130,6 +137,8 @@ impl Dispatcher {
                 output.truncated = truncated;
                 output.job = result.job.map(|j| j.path.to_string_lossy().into_owned());
                 value = Some(result.value);
+                pending = result.pending;
+                beside = result.beside;
             }
             Err(ToolError::Respond { class, message, job }) => {
                 output.content = bound(message, &call.name, run).0;
@@ -143,7 +152,13 @@ impl Dispatcher {
             }
         }
         run.emit(Event::Output(output.clone()));
-        Finished { output, value, fatal }
+        Finished {
+            output,
+            value,
+            pending,
+            beside,
+            fatal,
+        }
     }
 
     async fn attempt(&self, call: &FunctionCall, run: &Run) -> Result<ToolOutput, ToolError> {

@@ -1,6 +1,7 @@
 //! Tools: what they are ([`Tool`]), where they come from ([`ToolSource`]), how they are found ([`ToolRegistry`]) and
 //! called ([`Dispatcher`]), within what bounds ([`Run`]).
 
+pub mod background;
 pub mod dispatch;
 pub mod event;
 pub mod fn_tool;
@@ -11,6 +12,7 @@ pub mod schema;
 pub mod source;
 pub mod tool;
 
+pub use background::{Background, BackgroundTool, JobState, PendingJob};
 pub use dispatch::{Dispatcher, Finished, Repetition};
 pub use event::{Event, EventSink};
 pub use fn_tool::FnTool;

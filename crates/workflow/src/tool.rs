@@ -114,6 +114,7 @@ impl Tool for TaskTool {
             value,
             job: Some(JobRef { path, reused }),
             notes,
+            ..ToolOutput::default()
         })
     }
 }

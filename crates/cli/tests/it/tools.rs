@@ -167,7 +167,11 @@ fn what_the_tool_itself_says_is_its_failure() {
 #[test]
 fn network_tools_are_guarded() {
     let s = lab();
-    for url in ["http://169.254.169.254/", "http://127.1:8080/", "http://[::ffff:7f00:1]/"] {
+    for url in [
+        "http://169.254.169.254/",
+        "http://127.1:8080/",
+        "http://[::ffff:7f00:1]/",
+    ] {
         let outcome = run(&s, &["tool", "call", "http_request", &format!("url={url}"), "--json"]).exits(4);
         let json = outcome.json();
         assert_eq!(
