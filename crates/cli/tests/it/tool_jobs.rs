@@ -53,11 +53,19 @@ fn worker(s: &Sandbox) -> u32 {
 #[test]
 fn a_call_is_answered_at_once_and_its_job_outlives_the_command() {
     let s = Sandbox::new();
-    let id = start(&s, 1);
+    let long = start(&s, 300);
     // The command is over; another process sees the job at work.
-    let now = check(&s, &id);
-    assert_eq!((&now["status"], &now["job_id"]), (&json!("success"), &json!(id)));
-    assert_eq!(now["job_status"], "pending");
+    let now = check(&s, &long);
+    assert_eq!(
+        now,
+        json!({"status": "success", "job_id": long, "job_status": "pending",
+               "result": {"job_id": long, "job_status": "pending"}})
+    );
+    let running = run(&s, &["job", "list", "--json"]).exits(0).json();
+    assert_eq!(running[0]["status"], "running");
+    run(&s, &["job", "cancel", &long]).exits(0);
+    run(&s, &["job", "clean", &long]).exits(0);
+    let id = start(&s, 1);
     let done = ended(&s, &id);
     let report = json!({"job_id": id, "job_status": "completed", "result": "Slept for 1 seconds. Your message: hi"});
     assert_eq!(done["job_status"], "completed");
