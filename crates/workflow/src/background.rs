@@ -63,6 +63,11 @@ fn store_error(e: impl std::fmt::Display) -> JobError {
     JobError::Store(e.to_string())
 }
 
+/// A time of a record as one of the file system, in whole seconds.
+fn system_time(at: Timestamp) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(at.as_second()).unwrap_or_default())
+}
+
 /// The folder's name for a tool.
 fn folder_name(tool: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
@@ -215,7 +220,7 @@ impl ToolJobs {
             }
         }
         // A record is last written when its job ends, so a young one need not be read.
-        let old = SystemTime::from(at.saturating_sub(KEPT).unwrap_or(Timestamp::MIN));
+        let old = system_time(at) - KEPT.unsigned_abs();
         let mut excess = found.len().saturating_sub(most);
         found.sort();
         let mut removed = 0;
@@ -556,7 +561,7 @@ mod tests {
         record.ended = Some(at.to_string());
         record.write(&paths.info).unwrap();
         let file = fs::File::open(&paths.info).unwrap();
-        file.set_modified(SystemTime::from(at)).unwrap();
+        file.set_modified(system_time(at)).unwrap();
         job
     }
 
