@@ -11,7 +11,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, killpg};
@@ -79,6 +79,50 @@ pub fn spawn(mut command: Command) -> io::Result<Child> {
     let gone = || io::Error::other("the thread that starts processes is gone");
     supervisor().send((command, reply)).map_err(|_| gone())?;
     answer.recv().map_err(|_| gone())?
+}
+
+/// Starts a command that outlives decanus: in a session of its own, so that neither the end of its parent nor that of the
+/// terminal ends it. Its process id is also that of its group. A thread waits for it, so that no zombie is left.
+///
+/// # Errors
+/// Those of starting a process (the program does not exist, for instance).
+pub fn spawn_detached(mut command: Command) -> io::Result<Detached> {
+    new_session(&mut command);
+    let mut child = command.spawn()?;
+    let pid = child.id();
+    let (sender, ended) = channel();
+    std::thread::Builder::new()
+        .name("reaper".into())
+        .stack_size(64 << 10)
+        .spawn(move || {
+            if let Ok(status) = child.wait() {
+                let _ = sender.send(status);
+            }
+        })?;
+    Ok(Detached { pid, ended })
+}
+
+/// A process that outlives decanus.
+#[derive(Debug)]
+pub struct Detached {
+    /// Its process id, and its group's.
+    pub pid: u32,
+    ended: Receiver<ExitStatus>,
+}
+
+impl Detached {
+    /// How it ended, if it has.
+    pub fn ended(&self) -> Option<Ended> {
+        self.ended.try_recv().ok().map(ended)
+    }
+}
+
+#[allow(unsafe_code)]
+fn new_session(command: &mut Command) {
+    // SAFETY: between fork and exec only setsid is called, which is async-signal-safe.
+    unsafe {
+        command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(io::Error::from));
+    }
 }
 
 #[allow(unsafe_code)]
@@ -165,6 +209,25 @@ fn end_group(group: u32, signal: Signal) {
     }
 }
 
+/// Ends the group of a process that is not our child, if its leader is still the one that started then: TERM, then KILL
+/// when the leader is there after `patience`, or for whatever it left.
+pub fn end_foreign(group: u32, started: u64, patience: Duration) {
+    let is_there = || start_time(group) == Some(started);
+    if !is_there() {
+        return;
+    }
+    end_group(group, Signal::SIGTERM);
+    let start = Instant::now();
+    while is_there() && start.elapsed() < patience {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    end_group(group, Signal::SIGKILL);
+    let start = Instant::now();
+    while is_there() && start.elapsed() < GRACE {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Ends the group of a job whose owner died, if the group's leader is still the process that the record names.
 pub fn end_orphan(group: u32, started: u64) {
     if start_time(group) == Some(started) {
@@ -221,6 +284,11 @@ pub fn start_time(pid: u32) -> Option<u64> {
         return None;
     }
     fields.nth(18)?.parse().ok()
+}
+
+/// Whether this process leads its group: then the group's number is its process id.
+pub fn leads_its_group() -> bool {
+    u32::try_from(nix::unistd::getpgrp().as_raw()).is_ok_and(|group| group == std::process::id())
 }
 
 /// The name of this machine.
@@ -285,6 +353,35 @@ mod tests {
         let start = Instant::now();
         let (ended, _) = sh("sleep 60", None, &|| start.elapsed() > Duration::from_millis(100));
         assert_eq!(ended, Ended::Cancelled);
+    }
+
+    #[test]
+    fn a_foreign_group_is_ended_with_what_ignores_term() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("pid");
+        let mut command = Command::new("sh");
+        let script = "trap '' TERM; sleep 300 & echo $! > \"$0.new\"; mv \"$0.new\" \"$0\"; wait; sleep 300";
+        command.args(["-c", script]).arg(&file).stdin(Stdio::null());
+        let detached = spawn_detached(command).unwrap();
+        let child: u32 = loop {
+            match std::fs::read_to_string(&file) {
+                Ok(text) => break text.trim().parse().unwrap(),
+                Err(_) => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        let started = start_time(detached.pid).unwrap();
+        // Another process of that number is left alone.
+        end_foreign(detached.pid, started + 1, Duration::ZERO);
+        assert!(start_time(child).is_some() && detached.ended().is_none());
+        end_foreign(detached.pid, started, Duration::from_millis(50));
+        assert_eq!(start_time(detached.pid), None);
+        for _ in 0..200 {
+            if start_time(child).is_none() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(start_time(child), None, "its child goes on");
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod cat_facts;
 mod current_time;
 mod echo;
 mod http_request;
+mod jobs;
 mod network;
 mod read_webpage;
 mod webhook_tool;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use decanus_tool::{SourceError, Tool, ToolSource};
 
+pub use jobs::JobTools;
 pub use network::Network;
 
 /// The group under which built-in tools are listed.

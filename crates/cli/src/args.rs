@@ -34,7 +34,7 @@ pub enum Command {
     /// The workflows: list, look at, run a task
     #[command(subcommand)]
     Workflow(Workflow),
-    /// The stored jobs: list, look at, print a result
+    /// The jobs: list, look at, print a result, end, remove
     #[command(subcommand)]
     Job(Job),
     /// Where an answer came from: answers with their tokens, calls, jobs, files
@@ -234,6 +234,25 @@ pub enum Job {
     Result {
         /// A path, WORKFLOW/TASK/NAME, or a digest's first 6 characters or more
         job: String,
+    },
+    /// End a job that is at work, with all its processes
+    Cancel {
+        /// A path, WORKFLOW/TASK/NAME, the id of a pending call, or a digest's first 6 characters or more
+        job: String,
+    },
+    /// Remove a job: record, result and folder
+    Clean {
+        /// A path, WORKFLOW/TASK/NAME, the id of a pending call, or a digest's first 6 characters or more
+        job: String,
+        /// Also the jobs that it depends on
+        #[arg(short, long)]
+        recursive: bool,
+    },
+    /// Run a pending tool call; decanus starts this itself
+    #[command(hide = true)]
+    Work {
+        /// The id
+        id: String,
     },
 }
 

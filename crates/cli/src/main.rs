@@ -61,6 +61,7 @@ impl Context {
     /// The project with the backends of this build.
     fn open(&self) -> Result<Decanus, Error> {
         let decanus = commands::model::with_local(Decanus::open(&self.dir)?);
+        commands::job::work_in_processes(&decanus)?;
         #[cfg(feature = "bedrock")]
         let decanus = decanus.with_backend(std::sync::Arc::new(decanus_bedrock::BedrockBackend::new()));
         Ok(decanus)
@@ -121,6 +122,7 @@ async fn run(command: Command, cx: &Context) -> Ended {
             | Command::Endpoint(_)
             | Command::Model(_)
             | Command::Relay(_)
+            | Command::Job(args::Job::Work { .. })
     ) {
         cx.signals.end_in_order();
     }
@@ -129,7 +131,7 @@ async fn run(command: Command, cx: &Context) -> Ended {
         Command::Chat(chat) => commands::chat::run(chat, cx).await,
         Command::Tool(tool) => commands::tool::run(tool, cx).await,
         Command::Workflow(workflow) => commands::workflow::run(workflow, cx).await,
-        Command::Job(job) => commands::job::run(&job, cx),
+        Command::Job(job) => commands::job::run(&job, cx).await,
         Command::Prov(prov) => commands::prov::run(&prov, cx),
         Command::Endpoint(endpoint) => commands::endpoint::run(endpoint, cx).await,
         Command::Cache(cache) => commands::cache::run(cache, cx).await,

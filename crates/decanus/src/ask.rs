@@ -281,6 +281,7 @@ impl Decanus {
         for spec in &ask.tools {
             offers.extend(ToolRegistry::find(&self.sources, spec).await?);
         }
+        self.offer_check(&mut offers).await?;
         let registry = Arc::new(ToolRegistry::new(offers));
         warnings.extend(registry.warnings().iter().cloned());
         if let Some(choice) = &options.tool_choice {

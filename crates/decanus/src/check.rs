@@ -88,6 +88,7 @@ impl Decanus {
                 Err((severity, error)) => report(&place, severity, error.message),
             }
         }
+        self.offer_check(&mut offers).await?;
         let registry = ToolRegistry::new(offers);
         let run = self.run().build();
         let carried = self.actions(&permissions(&plan)).look_up(plan.items.clone(), &run);

@@ -19,6 +19,7 @@
 
 mod actions;
 mod ask;
+mod background;
 mod check;
 mod error;
 mod options;
@@ -50,7 +51,7 @@ use chat::Lookup;
 use chat::strategy::{Strategies, Strategy};
 use tool::run::Limits;
 use tool::{ApprovalPolicy, Run, RunBuilder, ToolRegistry, ToolSource};
-use workflow::{JobStore, PathPolicy, WorkflowSource, Workflows};
+use workflow::{JobStore, PathPolicy, ToolJobs, WorkflowSource, Workflows};
 
 /// A project with everything in reach.
 pub struct Decanus {
@@ -70,6 +71,8 @@ pub struct Decanus {
     pub answers: AnswerCache,
     /// The jobs of the project.
     pub jobs: JobStore,
+    /// The tool calls that go on in the background; they are jobs of the same store.
+    pub tool_jobs: ToolJobs,
     /// The limits of the endpoints, for all questions of this process.
     governor: Governor,
     sources: Vec<Arc<dyn ToolSource>>,
@@ -87,12 +90,18 @@ impl Decanus {
         let workflows = Workflows::discover(&project);
         let jobs = JobStore::new(settings.jobs_dir(&project.root));
         let paths = PathPolicy::of(&project, settings.allowed_paths(&project.root));
+        let tool_jobs = ToolJobs::new(jobs.clone());
+        let from_jobs = builtin::JobTools::new(Arc::new(tool_jobs.clone()));
         let from_workflows = WorkflowSource::new(workflows.clone(), jobs.clone(), paths);
         Ok(Self {
             endpoints: Endpoints::new(&project),
             answers: AnswerCache::new(project.data().join("cache/answers")),
             backends: BackendRegistry::with_http(),
-            sources: vec![Arc::new(builtin::Builtins), Arc::new(from_workflows)],
+            sources: vec![
+                Arc::new(builtin::Builtins),
+                Arc::new(from_jobs),
+                Arc::new(from_workflows),
+            ],
             governor: Governor::new(),
             strategies: Strategies::default(),
             local_is_ready: false,
@@ -100,6 +109,7 @@ impl Decanus {
             settings,
             workflows,
             jobs,
+            tool_jobs,
         })
     }
 

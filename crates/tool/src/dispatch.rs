@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 
 use crate::approval::approve;
+use crate::background::PendingJob;
 use crate::event::Event;
 use crate::hook::Decision;
 use crate::registry::{Entry, ToolRegistry};
@@ -38,6 +39,10 @@ pub struct Finished {
     pub output: FunctionCallOutput,
     /// The result as a value, when the call succeeded.
     pub value: Option<Value>,
+    /// The job that goes on after the call, when the output says no more than that.
+    pub pending: Option<PendingJob>,
+    /// What the machine-readable form shows beside the result.
+    pub beside: Map<String, Value>,
     /// Set when the tool said that the run can't go on.
     pub fatal: Option<String>,
 }
@@ -126,6 +131,8 @@ impl Dispatcher {
         };
         let mut fatal = None;
         let mut value = None;
+        let mut pending = None;
+        let mut beside = Map::new();
         match result {
             Ok((mut result, state)) => {
                 output.media = keep(&mut result, &call.name, run);
@@ -136,6 +143,8 @@ impl Dispatcher {
                 output.error = result.error.map(|class| class.as_str().to_owned());
                 output.job = result.job.map(|j| j.path.to_string_lossy().into_owned());
                 value = Some(result.value).filter(|_| result.error.is_none());
+                pending = result.pending;
+                beside = result.beside;
             }
             Err(ToolError::Respond { class, message, job }) => {
                 output.content = bound(message, &call.name, run).0;
@@ -149,7 +158,13 @@ impl Dispatcher {
             }
         }
         run.emit(Event::Output(output.clone()));
-        Finished { output, value, fatal }
+        Finished {
+            output,
+            value,
+            pending,
+            beside,
+            fatal,
+        }
     }
 
     /// The output of a call, and what it changed in the state.

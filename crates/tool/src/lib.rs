@@ -2,6 +2,7 @@
 //! called ([`Dispatcher`]), within what bounds ([`Run`]).
 
 pub mod approval;
+pub mod background;
 pub mod dispatch;
 pub mod event;
 pub mod fn_tool;
@@ -15,6 +16,7 @@ pub mod state;
 pub mod tool;
 
 pub use approval::{Answer, ApprovalPolicy, Interaction, Nobody, Question};
+pub use background::{Background, BackgroundTool, JobState, PendingJob};
 pub use dispatch::{Dispatcher, Finished, Repetition};
 pub use event::{Event, EventSink};
 pub use fn_tool::FnTool;

@@ -1,11 +1,13 @@
 //! Something a model can call.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use decanus_chat::ToolDefinition;
 use serde_json::{Map, Value};
 
+use crate::background::PendingJob;
 use crate::event::Event;
 use crate::run::{Identity, Run};
 use crate::state::State;
@@ -29,6 +31,12 @@ pub trait Tool: Send + Sync {
     /// # Errors
     /// [`ToolError::Respond`] goes to the model as the output; [`ToolError::Fatal`] ends the run.
     async fn call(&self, args: Args, cx: &ToolContext) -> Result<ToolOutput, ToolError>;
+
+    /// The tool whose call is the work behind this one's pending jobs; `None` for a tool that never answers with one.
+    /// See [`crate::BackgroundTool`].
+    fn work(&self) -> Option<Arc<dyn Tool>> {
+        None
+    }
 }
 
 /// The facts of one call.
@@ -105,6 +113,10 @@ pub struct ToolOutput {
     pub error: Option<ToolErrorClass>,
     /// Things the model should know of the call besides the result (an argument was dropped, for instance).
     pub notes: Vec<String>,
+    /// The job that goes on after this output: it is not the result yet.
+    pub pending: Option<PendingJob>,
+    /// What the machine-readable form shows beside the result.
+    pub beside: Map<String, Value>,
 }
 
 impl ToolOutput {
@@ -121,6 +133,28 @@ impl ToolOutput {
         Self {
             value: Value::String(message.into()),
             error: Some(class),
+            ..Self::default()
+        }
+    }
+
+    /// An output that says no more than that a job has begun. The model is told its id, and how to ask for the result.
+    pub fn pending(job: PendingJob) -> Self {
+        Self {
+            value: Value::Object(job.members()),
+            job: Some(JobRef {
+                path: job.path.clone(),
+                reused: false,
+            }),
+            pending: Some(job),
+            ..Self::default()
+        }
+    }
+
+    /// An object as the result, whose members the machine-readable form also shows beside it.
+    pub fn report(members: Map<String, Value>) -> Self {
+        Self {
+            value: Value::Object(members.clone()),
+            beside: members,
             ..Self::default()
         }
     }

@@ -5,6 +5,7 @@
 //! depends on. Its result is at `WORKFLOW/TASK/NAME_DIGEST.EXT` of the jobs folder, its record beside it with `.info`,
 //! and the folder its process ran in with `.files`. A result that exists is used again.
 
+pub mod background;
 mod body;
 mod check;
 pub mod definition;
@@ -12,20 +13,24 @@ mod docs;
 pub mod error;
 pub mod input;
 pub mod job;
+mod manage;
 pub mod parse;
 pub mod record;
 pub mod result;
 pub mod runner;
 pub mod schema;
+mod spawner;
 pub mod store;
 pub mod template;
 pub mod tool;
 pub mod workflows;
 
+pub use background::{Claim, InProcess, Order, ProcessSpawner, Spawner, ToolJobs};
 pub use definition::{Body, Dependency, Task, Workflow};
 pub use error::{FindError, InputError, JobError, WorkflowError};
 pub use input::{Input, InputType, PathRules};
 pub use job::Job;
+pub use manage::ManageError;
 pub use record::{JobRecord, Status};
 pub use result::ResultType;
 pub use runner::{Done, RunOptions};

@@ -50,6 +50,9 @@ impl Status {
 pub struct JobRecord {
     /// Where it is in its life, as far as its owner came to say.
     pub status: Status,
+    /// The id of a pending tool call: a random UUID, whose digits are the digest. A task's job has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
     /// The workflow's name.
     pub workflow: String,
     /// The task's name.
@@ -129,13 +132,48 @@ impl JobRecord {
             && (self.pid_started.is_none() || process::start_time(self.pid) != self.pid_started)
     }
 
-    /// The status as it is: a job whose owner is gone was aborted, whatever the record says.
+    /// The status as it is: a job whose owner is gone was aborted, whatever the record says. A pending tool call has
+    /// failed then: nobody runs it again.
     pub fn effective_status(&self) -> Status {
         if self.is_orphaned() {
-            Status::Aborted
+            match self.id {
+                Some(_) => Status::Error,
+                None => Status::Aborted,
+            }
         } else {
             self.status
         }
+    }
+}
+
+/// The record of a job that this process has been asked for, with neither inputs nor dependencies.
+pub(crate) fn new_record(workflow: &str, task: &str, name: &str, digest: &str, kind: ResultType) -> JobRecord {
+    let pid = std::process::id();
+    let mut versions = Map::new();
+    versions.insert("decanus".into(), env!("CARGO_PKG_VERSION").into());
+    JobRecord {
+        status: Status::Waiting,
+        id: None,
+        workflow: workflow.to_owned(),
+        task: task.to_owned(),
+        name: name.to_owned(),
+        digest: digest.to_owned(),
+        kind,
+        inputs: Map::new(),
+        dependencies: Vec::new(),
+        pid,
+        pid_started: process::start_time(pid),
+        pgid: None,
+        pgid_started: None,
+        host: process::host(),
+        executor: "local".into(),
+        scheduler_id: None,
+        created: now(),
+        started: None,
+        ended: None,
+        exit_code: None,
+        error: None,
+        versions,
     }
 }
 

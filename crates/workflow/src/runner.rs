@@ -11,13 +11,12 @@ use decanus_base::files::{LockError, OwnerLock, disk_is_full, named};
 use decanus_base::process::{self, Ended};
 use decanus_tool::{Event, EventSink};
 use jiff::Timestamp;
-use serde_json::{Map, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::body;
 use crate::error::JobError;
 use crate::job::Job;
-use crate::record::{Found, JobRecord, Status, now, time};
+use crate::record::{self, Found, JobRecord, Status, now, time};
 use crate::store::{JobStore, Paths, StoredJob};
 
 /// How to run a job.
@@ -310,6 +309,10 @@ impl JobStore {
                 record.exit_code = Some(0);
                 body::accept(job, paths).map_err(|e| failed(job, paths, e, stderr()))
             }
+            Ok(Ended::Exit(_) | Ended::Signal(_)) if paths.cancel().exists() => Err(JobError::Cancelled {
+                task: job.label(),
+                path: paths.result.clone(),
+            }),
             Ok(Ended::Exit(code)) => {
                 record.exit_code = Some(code);
                 // What the process said of it may have found no room either.
@@ -386,35 +389,20 @@ impl JobStore {
     }
 
     fn new_record(&self, job: &Job) -> JobRecord {
-        let pid = std::process::id();
-        let mut versions = Map::new();
-        versions.insert("decanus".into(), json!(env!("CARGO_PKG_VERSION")));
         JobRecord {
-            status: Status::Waiting,
-            workflow: job.workflow.name.clone(),
-            task: job.task.name.clone(),
-            name: job.name.clone(),
-            digest: job.digest.clone(),
-            kind: job.task.result,
             inputs: job.inputs.clone(),
             dependencies: job
                 .dependencies
                 .iter()
                 .map(|d| d.relative_path().display().to_string())
                 .collect(),
-            pid,
-            pid_started: process::start_time(pid),
-            pgid: None,
-            pgid_started: None,
-            host: process::host(),
-            executor: "local".into(),
-            scheduler_id: None,
-            created: now(),
-            started: None,
-            ended: None,
-            exit_code: None,
-            error: None,
-            versions,
+            ..record::new_record(
+                &job.workflow.name,
+                &job.task.name,
+                &job.name,
+                &job.digest,
+                job.task.result,
+            )
         }
     }
 }

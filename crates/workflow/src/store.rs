@@ -5,8 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use decanus_base::files::named;
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use crate::background::WORKER_DIED;
 use crate::error::{FindError, JobError};
 use crate::job::Job;
 use crate::record::{Found, JobRecord, Status};
@@ -48,6 +50,11 @@ impl Paths {
             lock: result.with_file_name(format!(".{file}.lock")),
             result,
         }
+    }
+
+    /// Stands there when somebody wants the job to end.
+    pub(crate) fn cancel(&self) -> PathBuf {
+        self.own.join("cancel")
     }
 }
 
@@ -106,13 +113,21 @@ impl JobStore {
                 }
             }
         }
+        let now = Timestamp::now();
+        jobs.retain(|j| !j.is_expired(now));
         jobs.sort_by_cached_key(|j| (crate::record::time(Some(&j.record.created)), j.path.clone()));
         Ok(jobs)
     }
 
     /// The job of a result's path; `None` when there is no record of it.
     pub fn read(&self, path: PathBuf) -> Option<StoredJob> {
-        let record = match JobRecord::read(&Paths::new(path.clone()).info) {
+        let info = Paths::new(path.clone()).info;
+        let record = match JobRecord::read(&info) {
+            // Its owner may have ended just after the record was read: with a last word in it.
+            Found::Record(record) if record.is_orphaned() => match JobRecord::read(&info) {
+                Found::Record(again) => *again,
+                _ => *record,
+            },
             Found::Record(record) => *record,
             Found::Nothing => return None,
             Found::Torn(reason) => torn(&path, &reason),
@@ -142,6 +157,8 @@ impl JobStore {
                 }
             }
         }
+        // The id of a pending tool call is its digest with hyphens.
+        let digits = typed.replace('-', "");
         let parts: Vec<&str> = typed.split('/').collect();
         let found: Vec<StoredJob> = match parts.as_slice() {
             [workflow, task, name]
@@ -151,8 +168,8 @@ impl JobStore {
                 jobs.retain(|j| j.record.name == *name || j.file_name() == *name || j.stem() == *name);
                 jobs
             }
-            [prefix] if prefix.len() >= 6 && prefix.bytes().all(|b| b.is_ascii_hexdigit()) => {
-                let prefix = prefix.to_lowercase();
+            [_] if digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_hexdigit()) => {
+                let prefix = digits.to_lowercase();
                 let mut jobs = self.list(None, None)?;
                 jobs.retain(|j| j.record.digest.starts_with(&prefix));
                 jobs
@@ -209,6 +226,7 @@ impl StoredJob {
     pub fn error(&self) -> Option<String> {
         match (&self.record.error, self.status()) {
             (Some(error), _) => Some(error.clone()),
+            (None, Status::Error) if self.record.is_orphaned() => Some(WORKER_DIED.into()),
             (None, Status::Error) => Some("the result is missing; run it again".into()),
             (None, Status::Aborted) if self.record.is_orphaned() => Some("the process that ran it is gone".into()),
             (None, _) => None,
@@ -275,6 +293,9 @@ impl StoredJob {
         shown.insert("workflow".into(), record.workflow.clone().into());
         shown.insert("task".into(), record.task.clone().into());
         shown.insert("name".into(), record.name.clone().into());
+        if let Some(id) = &record.id {
+            shown.insert("id".into(), id.clone().into());
+        }
         shown.insert("status".into(), self.status().as_str().into());
         shown.insert("inputs".into(), Value::Object(record.inputs.clone()));
         shown.insert("dependencies".into(), json!(dependencies));
@@ -302,6 +323,7 @@ fn torn(path: &Path, reason: &str) -> JobRecord {
     let (name, digest) = stem.rsplit_once('_').unwrap_or((&stem, ""));
     JobRecord {
         status: Status::Error,
+        id: None,
         workflow: part(path.parent().and_then(Path::parent)),
         task: part(path.parent()),
         name: name.to_owned(),
@@ -326,7 +348,7 @@ fn torn(path: &Path, reason: &str) -> JobRecord {
 }
 
 /// The folders in a folder, or the one of that name.
-fn folders(dir: &Path, only: Option<&str>) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn folders(dir: &Path, only: Option<&str>) -> io::Result<Vec<PathBuf>> {
     let mut found = match only {
         Some(name) => vec![dir.join(name)],
         None => entries(dir)?,
@@ -336,7 +358,7 @@ fn folders(dir: &Path, only: Option<&str>) -> io::Result<Vec<PathBuf>> {
 }
 
 /// What is in a folder, sorted; nothing when it does not exist.
-fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let list = match fs::read_dir(dir) {
         Ok(list) => list,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -1,6 +1,10 @@
-//! `decanus job list|show|result`.
+//! `decanus job list|show|result|cancel|clean`, and the worker of pending tool calls.
 
-use decanus::workflow::StoredJob;
+use std::sync::Arc;
+
+use decanus::base::ErrorKind;
+use decanus::workflow::{ProcessSpawner, Status, StoredJob};
+use decanus::{Decanus, Error};
 use serde_json::{Value, json};
 
 use super::workflow::print_result;
@@ -8,9 +12,35 @@ use crate::args::Job;
 use crate::out::{Out, table};
 use crate::{Context, Ended};
 
-pub fn run(command: &Job, cx: &Context) -> Ended {
+/// Pending tool calls are run by this binary, in a process for each, so that they outlive the command.
+pub fn work_in_processes(decanus: &Decanus) -> Result<(), Error> {
+    let program = std::env::current_exe().map_err(|e| {
+        Error::new(
+            ErrorKind::Internal,
+            format!("the path of this program is not known: {e}"),
+        )
+    })?;
+    let dir = &decanus.project.working_dir;
+    let args = ["-C".into(), dir.clone().into_os_string(), "job".into(), "work".into()];
+    let spawner = ProcessSpawner::new(program, args, dir);
+    decanus.tool_jobs.set_spawner(Arc::new(spawner));
+    Ok(())
+}
+
+pub async fn run(command: &Job, cx: &Context) -> Ended {
     let decanus = cx.open()?;
     let out = cx.out;
+    if let Job::Work { id } = command {
+        let status = decanus.work(id, cx.signals.token.clone()).await?;
+        return Ok(if status == Status::Done {
+            0
+        } else {
+            ErrorKind::Job.exit_code()
+        });
+    }
+    if let Err(e) = decanus.tool_jobs.tidy() {
+        out.warn(&e.to_string());
+    }
     match command {
         Job::List { workflow, task } => {
             let jobs = decanus.jobs.list(workflow.as_deref(), task.as_deref())?;
@@ -31,6 +61,34 @@ pub fn run(command: &Job, cx: &Context) -> Ended {
             }
             Ok(0)
         }
+        Job::Cancel { job } => {
+            let job = decanus.jobs.find(job, &decanus.project.working_dir)?;
+            let was_active = job.record.effective_status().is_active();
+            let job = decanus.jobs.cancel(&job)?;
+            let status = job.status().as_str();
+            if out.json {
+                let path = job.path.to_string_lossy();
+                out.value(&json!({"status": status, "job": path, "cancelled": was_active && status == "aborted"}));
+            } else if was_active {
+                out.line(&format!("{} is {status}", job.short_path()));
+            } else {
+                out.note(&format!("{} was not at work: it is {status}", job.short_path()));
+            }
+            Ok(0)
+        }
+        Job::Clean { job, recursive } => {
+            let job = decanus.jobs.find(job, &decanus.project.working_dir)?;
+            let removed = decanus.jobs.clean(&job, *recursive)?;
+            let paths = removed.iter().map(|p| p.display().to_string());
+            if out.json {
+                out.value(&json!({"removed": paths.collect::<Vec<_>>()}));
+            } else {
+                paths.for_each(|path| out.line(&format!("removed {path}")));
+            }
+            Ok(0)
+        }
+        // It is dealt with above.
+        Job::Work { .. } => Ok(0),
     }
 }
 
@@ -39,7 +97,7 @@ fn list(jobs: &[StoredJob], out: Out) -> Ended {
         let values: Vec<Value> = jobs
             .iter()
             .map(|j| {
-                json!({
+                let mut value = json!({
                     "name": j.record.name,
                     "workflow": j.record.workflow,
                     "task": j.record.task,
@@ -47,7 +105,11 @@ fn list(jobs: &[StoredJob], out: Out) -> Ended {
                     "path": j.path.to_string_lossy(),
                     "created": j.record.created,
                     "ended": j.record.ended,
-                })
+                });
+                if let Some(id) = &j.record.id {
+                    value["id"] = id.clone().into();
+                }
+                value
             })
             .collect();
         out.value(&values.into());

@@ -169,14 +169,21 @@ async fn call(decanus: &Decanus, name: &str, pairs: &[(String, String)], args: O
     };
     let finished = Dispatcher::for_user(registry).call(&call, &run).await;
     let Some(class) = finished.output.error else {
-        if out.json {
+        if let Some(job) = finished.pending.filter(|_| out.json) {
+            out.value(&Value::Object(job.members()));
+        } else if out.json {
             let result = finished.value.unwrap_or(Value::Null);
             let result = if finished.output.truncated {
                 Value::String(finished.output.content)
             } else {
                 result
             };
-            out.value(&json!({"status": "success", "result": result}));
+            let mut shown = Map::new();
+            shown.insert("status".into(), "success".into());
+            // What is beside the result never hides it.
+            shown.extend(finished.beside);
+            shown.insert("result".into(), result);
+            out.value(&Value::Object(shown));
         } else {
             out.line(&finished.output.content);
         }

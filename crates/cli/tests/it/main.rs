@@ -23,5 +23,6 @@ mod secrets;
 mod setup;
 mod signals;
 mod support;
+mod tool_jobs;
 mod tools;
 mod workflows;

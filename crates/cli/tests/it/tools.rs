@@ -22,6 +22,7 @@ fn list_shows_builtins_and_tasks() {
             "big",
             "calculator",
             "cat_facts",
+            "check_job_status",
             "current_time",
             "echo",
             "fails",
@@ -30,15 +31,16 @@ fn list_shows_builtins_and_tasks() {
             "http_request",
             "read_webpage",
             "shout",
+            "start_sleepy_job",
             "webhook_tool"
         ]
     );
     for tool in list.as_array().unwrap() {
         assert_eq!(keys(tool), ["name", "description", "source", "parameters"]);
     }
-    assert_eq!(list[6]["source"], "Lab");
+    assert_eq!(list[7]["source"], "Lab");
     assert_eq!(
-        list[6]["parameters"]["properties"]["tone"]["enum"],
+        list[7]["parameters"]["properties"]["tone"]["enum"],
         json!(["warm", "cold"])
     );
 }

@@ -89,3 +89,41 @@ async fn a_chat_is_checked_without_doing_anything() {
     assert_eq!(checked.warnings().map(|f| f.line).collect::<Vec<_>>(), [5]);
     assert!(decanus.check(Path::new("/nowhere/a.chat"), false).await.is_err());
 }
+
+#[tokio::test]
+async fn a_program_of_ones_own_runs_background_calls_within_itself() {
+    use decanus::tool::{Background, BackgroundTool, Dispatcher, FnTool, JobState, ToolError, ToolRegistry};
+
+    #[derive(serde::Deserialize, schemars::JsonSchema)]
+    struct Count {
+        to: u32,
+    }
+
+    let folder = project(&[]);
+    let decanus = Decanus::open(folder.path()).unwrap();
+    let count = FnTool::new("count", "Adds up.", |args: Count, _| async move {
+        tokio::task::yield_now().await;
+        Ok::<_, ToolError>((1..=args.to).sum::<u32>())
+    });
+    let jobs = Arc::new(decanus.tool_jobs.clone());
+    let tool = BackgroundTool::new(Arc::new(count), jobs.clone());
+    let registry = ToolRegistry::new([("mine".to_owned(), Arc::new(tool) as Arc<dyn decanus::tool::Tool>)]);
+    let call = decanus::chat::FunctionCall {
+        id: "c".into(),
+        name: "count".into(),
+        arguments: decanus::chat::Arguments::from_text(r#"{"to": 4}"#),
+    };
+    let finished = Dispatcher::new(Arc::new(registry))
+        .call(&call, &decanus.run().build())
+        .await;
+    let job = finished.pending.unwrap();
+    assert_eq!(finished.output.error, None);
+    assert_eq!(finished.output.job.as_deref(), job.path.to_str());
+    let state = loop {
+        match jobs.check(&job.id).await.unwrap() {
+            JobState::Pending => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
+            state => break state,
+        }
+    };
+    assert_eq!(state, JobState::Completed(10.into()));
+}

@@ -3,6 +3,7 @@
 // Helpers of tests are not seen as tests by clippy.toml's exception.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod background;
 mod files;
 mod identity;
 mod lab;
