@@ -37,6 +37,7 @@ pub(crate) fn tool(network: Network) -> FnTool<Webhook> {
         },
     )
     .effect(Effect::Unknown)
+    .destructive()
     .example(
         "Tell the webhook https://example.com/hook that the build is done",
         json!({"url": "https://example.com/hook", "payload": {"event": "build", "status": "done"}}),

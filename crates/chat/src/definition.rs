@@ -49,6 +49,8 @@ pub struct ToolDefinition {
     pub examples: Vec<Example>,
     /// What calling it does.
     pub effect: Effect,
+    /// Whether a call may do harm that can't be undone: such calls are the ones to ask a person about.
+    pub destructive: bool,
     /// Whether it must not run beside other calls of the same answer.
     pub sequential: bool,
     /// A time limit of its own, in place of the run's limit for tools.

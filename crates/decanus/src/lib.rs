@@ -92,7 +92,10 @@ impl Decanus {
             endpoints: Endpoints::new(&project),
             answers: AnswerCache::new(project.data().join("cache/answers")),
             backends: BackendRegistry::with_http(),
-            sources: vec![Arc::new(builtin::Builtins), Arc::new(from_workflows)],
+            sources: vec![
+                Arc::new(builtin::Builtins::of(&project, &settings)),
+                Arc::new(from_workflows),
+            ],
             governor: Governor::new(),
             strategies: Strategies::default(),
             local_is_ready: false,

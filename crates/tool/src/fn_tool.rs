@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::tool::{Args, Tool, ToolContext, ToolError, ToolOutput};
 
 type Function<A> =
-    Box<dyn Fn(A, ToolContext) -> Pin<Box<dyn Future<Output = Result<Value, ToolError>> + Send>> + Send + Sync>;
+    Box<dyn Fn(A, ToolContext) -> Pin<Box<dyn Future<Output = Result<ToolOutput, ToolError>> + Send>> + Send + Sync>;
 
 /// A tool made of a function. Its argument type gives the schema: field names, types, `Option` for what may be left
 /// out, and doc comments as descriptions.
@@ -36,22 +36,31 @@ where
         F: Fn(A, ToolContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<R, ToolError>> + Send + 'static,
     {
-        let definition = ToolDefinition {
-            name: name.into(),
-            description: description.into(),
-            parameters: parameters::<A>(),
-            ..ToolDefinition::default()
-        };
-        let function: Function<A> = Box::new(move |args, cx| {
+        Self::with_output(name, description, move |args, cx| {
             let future = function(args, cx);
-            Box::pin(async move {
+            async move {
                 let result = future.await?;
-                serde_json::to_value(result).map_err(|e| ToolError::Fatal(format!("a result that is not JSON: {e}")))
-            })
-        });
+                let value = serde_json::to_value(result)
+                    .map_err(|e| ToolError::Fatal(format!("a result that is not JSON: {e}")))?;
+                Ok(ToolOutput::new(value))
+            }
+        })
+    }
+
+    /// A tool of this name whose function makes the whole output, notes included.
+    pub fn with_output<F, Fut>(name: impl Into<String>, description: impl Into<String>, function: F) -> Self
+    where
+        F: Fn(A, ToolContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<ToolOutput, ToolError>> + Send + 'static,
+    {
         Self {
-            definition,
-            function,
+            definition: ToolDefinition {
+                name: name.into(),
+                description: description.into(),
+                parameters: parameters::<A>(),
+                ..ToolDefinition::default()
+            },
+            function: Box::new(move |args, cx| Box::pin(function(args, cx))),
             arguments: PhantomData,
         }
     }
@@ -59,6 +68,12 @@ where
     /// What calling it does to the world.
     pub fn effect(mut self, effect: Effect) -> Self {
         self.definition.effect = effect;
+        self
+    }
+
+    /// Says that a call may do harm that can't be undone.
+    pub fn destructive(mut self) -> Self {
+        self.definition.destructive = true;
         self
     }
 
@@ -123,6 +138,6 @@ where
     async fn call(&self, args: Args, cx: &ToolContext) -> Result<ToolOutput, ToolError> {
         let args = serde_json::from_value(Value::Object(args))
             .map_err(|e| ToolError::argument(format!("arguments for tool '{}': {e}", self.definition.name)))?;
-        (self.function)(args, cx.clone()).await.map(ToolOutput::new)
+        (self.function)(args, cx.clone()).await
     }
 }
