@@ -125,6 +125,77 @@ fn new_session(command: &mut Command) {
     }
 }
 
+/// What a process and its children may use. The system enforces it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rlimits {
+    /// Processor time in seconds.
+    pub cpu: u64,
+    /// Address space in bytes.
+    pub memory: u64,
+    /// Size of a file that it writes, in bytes.
+    pub file_size: u64,
+    /// Open files.
+    pub files: u64,
+    /// Processes and threads that its user has, those that run already included; does not hold for root.
+    pub processes: u64,
+}
+
+/// Has a command start under limits, without a core file, and unable to gain rights (by setuid programs, say).
+#[allow(unsafe_code)]
+pub fn limit(command: &mut Command, limits: Rlimits) {
+    // SAFETY: between fork and exec only async-signal-safe calls are made: setrlimit, prctl and the construction of an
+    // error from a number.
+    unsafe {
+        command.pre_exec(move || {
+            for (resource, most) in [
+                (libc::RLIMIT_CPU, limits.cpu),
+                (libc::RLIMIT_AS, limits.memory),
+                (libc::RLIMIT_FSIZE, limits.file_size),
+                (libc::RLIMIT_NOFILE, limits.files),
+                (libc::RLIMIT_NPROC, limits.processes),
+                (libc::RLIMIT_CORE, 0),
+            ] {
+                let mut now = libc::rlimit {
+                    rlim_cur: 0,
+                    rlim_max: 0,
+                };
+                if libc::getrlimit(resource, &raw mut now) != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                // A limit that is lower already stays; one may not be raised either.
+                let most = (most as libc::rlim_t).min(now.rlim_max);
+                let wanted = libc::rlimit {
+                    rlim_cur: most,
+                    rlim_max: most,
+                };
+                if libc::setrlimit(resource, &raw const wanted) != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+            #[cfg(target_os = "linux")]
+            if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Processes and threads of this user, for [`Rlimits::processes`]. 0 where that can't be told.
+pub fn user_threads() -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let (Ok(own), Ok(processes)) = (std::fs::metadata("/proc/self"), std::fs::read_dir("/proc")) else {
+        return 0;
+    };
+    let user = own.uid();
+    let of_user = |entry: &std::fs::DirEntry| {
+        entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit)
+            && entry.metadata().is_ok_and(|m| m.uid() == user)
+    };
+    let threads = |entry: std::fs::DirEntry| std::fs::read_dir(entry.path().join("task")).map_or(0, Iterator::count);
+    processes.flatten().filter(of_user).map(|e| threads(e) as u64).sum()
+}
+
 #[allow(unsafe_code)]
 fn die_with_parent(command: &mut Command) {
     let parent = std::process::id();
@@ -164,6 +235,19 @@ pub fn run(spec: Spec, cancelled: &dyn Fn() -> bool, started: &mut dyn FnMut(u32
         .stdin(spec.stdin.map_or_else(Stdio::null, Stdio::from))
         .stdout(spec.stdout)
         .stderr(spec.stderr);
+    run_command(command, spec.timeout, cancelled, started)
+}
+
+/// [`run`] for a command that is made already, with whatever environment and streams it was given.
+///
+/// # Errors
+/// Those of starting it. How it ended is the result.
+pub fn run_command(
+    command: Command,
+    timeout: Option<Duration>,
+    cancelled: &dyn Fn() -> bool,
+    started: &mut dyn FnMut(u32),
+) -> io::Result<Ended> {
     let mut child = spawn(command)?;
     started(child.id());
     let start = Instant::now();
@@ -175,7 +259,7 @@ pub fn run(spec: Spec, cancelled: &dyn Fn() -> bool, started: &mut dyn FnMut(u32
         }
         let why = if cancelled() {
             Ended::Cancelled
-        } else if spec.timeout.is_some_and(|t| start.elapsed() >= t) {
+        } else if timeout.is_some_and(|t| start.elapsed() >= t) {
             Ended::TimedOut
         } else {
             std::thread::sleep(pause);
@@ -346,6 +430,42 @@ mod tests {
             &|| false,
         );
         assert_eq!(ended, Ended::TimedOut);
+    }
+
+    #[test]
+    fn limits_hold_for_a_command() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out");
+        let mut command = Command::new("sh");
+        command
+            .args([
+                "-c",
+                "ulimit -c; ulimit -f; ulimit -n; ulimit -t; ulimit -v; head -c 9999 /dev/zero > big",
+            ])
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .current_dir(dir.path())
+            .stdin(Stdio::null())
+            .stdout(File::create(&out).unwrap())
+            .stderr(Stdio::null());
+        let limits = Rlimits {
+            cpu: 7,
+            memory: 1 << 30,
+            file_size: 4096,
+            files: 20,
+            processes: user_threads() + 50,
+        };
+        limit(&mut command, limits);
+        let ended = run_command(command, Some(Duration::from_secs(20)), &|| false, &mut |_| {}).unwrap();
+        assert!(!matches!(ended, Ended::Exit(0) | Ended::TimedOut), "{ended:?}");
+        let shown = std::fs::read_to_string(out).unwrap();
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(
+            (lines[0], lines[2], lines[3], lines[4]),
+            ("0", "20", "7", "1048576"),
+            "{shown}"
+        );
+        assert_eq!(std::fs::metadata(dir.path().join("big")).unwrap().len(), 4096);
     }
 
     #[test]

@@ -66,6 +66,53 @@ pub struct Settings {
     /// Models in this process.
     #[serde(default)]
     pub local: LocalSettings,
+    /// What the built-in tools that run programs may do.
+    #[serde(default)]
+    pub tools: ToolSettings,
+}
+
+/// The `[tools]` table.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToolSettings {
+    /// The tool `run_command`.
+    #[serde(default)]
+    pub run_command: RunCommandSettings,
+    /// The tool `python`.
+    #[serde(default)]
+    pub python: PythonSettings,
+}
+
+/// The `[tools.run_command]` table.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunCommandSettings {
+    /// The programs that may be run, by name or path; `git log` allows only commands that begin with these words.
+    #[serde(default)]
+    pub allow: Vec<String>,
+    /// Variables of the environment that are handed on beside `PATH`, `HOME` and the like.
+    #[serde(default)]
+    pub env: Vec<String>,
+    /// Time for one command. Default 60 s.
+    #[serde(default, deserialize_with = "duration")]
+    pub timeout: Option<Duration>,
+}
+
+/// The `[tools.python]` table.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PythonSettings {
+    /// Whether scripts may be run at all.
+    #[serde(default)]
+    pub enabled: bool,
+    /// The interpreter, by name or path. Default `python3`.
+    pub program: Option<String>,
+    /// Memory that a script may take, in bytes; written `500M`. Default 1G.
+    #[serde(default, deserialize_with = "size")]
+    pub memory: Option<u64>,
+    /// Time for one script, of the clock and of the processor. Default 30 s.
+    #[serde(default, deserialize_with = "duration")]
+    pub timeout: Option<Duration>,
 }
 
 /// Which calls are asked for.
@@ -257,6 +304,23 @@ mod tests {
             error.contains("line 2") && error.contains("`much` is not a size"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn tools_that_run_programs_are_off_until_allowed() {
+        let dir = tempfile::tempdir().unwrap();
+        let tools = Settings::load(dir.path()).unwrap().tools;
+        assert!(tools.run_command.allow.is_empty() && !tools.python.enabled);
+        let text = "[tools.run_command]\nallow = ['git log', 'ls']\nenv = ['TZ']\ntimeout = '5s'\n\
+                    [tools.python]\nenabled = true\nmemory = '200M'\n";
+        std::fs::write(dir.path().join("decanus.toml"), text).unwrap();
+        let tools = Settings::load(dir.path()).unwrap().tools;
+        assert_eq!(tools.run_command.allow, ["git log", "ls"]);
+        assert_eq!(tools.run_command.timeout, Some(Duration::from_secs(5)));
+        assert_eq!((tools.python.enabled, tools.python.memory), (true, Some(200 << 20)));
+        std::fs::write(dir.path().join("decanus.toml"), "[tools.run_command]\nalow = ['ls']\n").unwrap();
+        let error = Settings::load(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("line 2") && error.contains("alow"), "{error}");
     }
 
     #[test]

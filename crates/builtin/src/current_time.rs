@@ -156,6 +156,12 @@ mod tests {
         assert_eq!(at("", "").unwrap(), utc);
         assert_eq!(at("+05:30", "").unwrap()["iso8601"], "2026-06-14T19:35:09+05:30");
         assert_eq!(at(" +0530 ", "").unwrap()["timezone"], "+0530");
+        let west = at("-0800", "").unwrap();
+        assert_eq!(
+            (&west["iso8601"], &west["timezone"]),
+            (&json!("2026-06-14T06:05:09-08:00"), &json!("-0800"))
+        );
+        assert_eq!(at("", "%A, %B %-d, %Y").unwrap()["formatted"], "Sunday, June 14, 2026");
         assert_eq!(at("-00:00", "").unwrap()["iso8601"], "2026-06-14T14:05:09+00:00");
         assert_eq!(at("utc", "").unwrap()["timezone"], "utc");
         assert_eq!(at("Europe/Oslo", "").unwrap()["iso8601"], "2026-06-14T16:05:09+02:00");

@@ -1,27 +1,57 @@
 //! The tools that every project has.
+//!
+//! Those of [`Builtins::list`] are listed as they are. Those of [`ON_REQUEST`] reach further (files, programs) or are
+//! rarely wanted: they are there for whoever names them, and in no list.
 
 mod calculator;
 mod cat_facts;
+mod child;
 mod current_time;
 mod echo;
 mod http_request;
 mod jobs;
+mod list_files;
 mod network;
+mod open;
+mod place;
+mod python;
+mod random_number;
+mod read_file;
 mod read_webpage;
+mod run_command;
+mod search_files;
+mod sql_query;
+mod walk;
 mod webhook_tool;
+mod work;
+mod write_file;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use decanus_base::{Project, Settings};
 use decanus_tool::{SourceError, Tool, ToolSource};
 
 pub use jobs::JobTools;
 pub use network::Network;
+pub use place::Place;
 
 /// The group under which built-in tools are listed.
 pub const GROUP: &str = "builtin";
 
-/// All built-in tools: one line each.
+/// The tools that are in no list and have to be named.
+pub const ON_REQUEST: [&str; 8] = [
+    "list_files",
+    "python",
+    "random_number",
+    "read_file",
+    "run_command",
+    "search_files",
+    "sql_query",
+    "write_file",
+];
+
+/// The built-in tools that are listed: one line each.
 pub fn tools() -> Vec<Arc<dyn Tool>> {
     let mut tools: Vec<Arc<dyn Tool>> = vec![
         Arc::new(calculator::tool()),
@@ -42,9 +72,34 @@ pub fn network_tools(network: &Network) -> Vec<Arc<dyn Tool>> {
     ]
 }
 
-/// The built-in tools as a source.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct Builtins;
+/// The built-in tools that have to be named ([`ON_REQUEST`]): one line each.
+pub fn tools_on_request(place: &Arc<Place>) -> Vec<Arc<dyn Tool>> {
+    vec![
+        Arc::new(list_files::tool(place.clone())),
+        Arc::new(python::tool(place.clone())),
+        Arc::new(random_number::tool()),
+        Arc::new(read_file::tool(place.clone())),
+        Arc::new(run_command::tool(place.clone())),
+        Arc::new(search_files::tool(place.clone())),
+        Arc::new(sql_query::tool(place.clone())),
+        Arc::new(write_file::tool(place.clone())),
+    ]
+}
+
+/// The built-in tools as a source. By default they belong to no project, and those that use files reach none.
+#[derive(Debug, Default, Clone)]
+pub struct Builtins {
+    place: Arc<Place>,
+}
+
+impl Builtins {
+    /// The built-in tools of a project.
+    pub fn of(project: &Project, settings: &Settings) -> Self {
+        Self {
+            place: Arc::new(Place::of(project, settings)),
+        }
+    }
+}
 
 #[async_trait]
 impl ToolSource for Builtins {
@@ -57,11 +112,16 @@ impl ToolSource for Builtins {
     }
 
     async fn resolve(&self, spec: &str) -> Result<Option<Vec<(String, Arc<dyn Tool>)>>, SourceError> {
-        let found = tools().into_iter().find(|t| t.definition().name == spec);
+        let found = match ON_REQUEST.contains(&spec) {
+            true => tools_on_request(&self.place),
+            false => tools(),
+        };
+        let found = found.into_iter().find(|t| t.definition().name == spec);
         Ok(found.map(|t| vec![(GROUP.to_owned(), t)]))
     }
 
     async fn names(&self) -> Vec<String> {
-        tools().iter().map(|t| t.definition().name.clone()).collect()
+        let listed = tools().into_iter().map(|t| t.definition().name.clone());
+        listed.chain(ON_REQUEST.map(str::to_owned)).collect()
     }
 }

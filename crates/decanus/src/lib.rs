@@ -98,7 +98,7 @@ impl Decanus {
             answers: AnswerCache::new(project.data().join("cache/answers")),
             backends: BackendRegistry::with_http(),
             sources: vec![
-                Arc::new(builtin::Builtins),
+                Arc::new(builtin::Builtins::of(&project, &settings)),
                 Arc::new(from_jobs),
                 Arc::new(from_workflows),
             ],

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use decanus::base::ErrorKind;
 use decanus::base::names::did_you_mean;
 use decanus::base::text::brief;
+use decanus::builtin::ON_REQUEST;
 use decanus::chat::{Arguments, FunctionCall};
 use decanus::tool::registry::Entry;
 use decanus::tool::schema::prepare;
@@ -57,6 +58,7 @@ async fn list(decanus: &Decanus, out: Out) -> Ended {
             ]
         };
         out.print(&table(&registry.entries().map(row).collect::<Vec<_>>()));
+        out.dim(&format!("to be named to be used: {}", ON_REQUEST.join(", ")));
     }
     Ok(0)
 }
@@ -87,11 +89,13 @@ async fn find(decanus: &Decanus, name: &str, out: Out) -> Result<(Entry, Arc<Too
     let registry = all(decanus, out).await;
     match registry.get(name) {
         Some(entry) => Ok((entry.clone(), Arc::new(registry.clone()))),
-        None => Err(Error::usage(format!(
-            "there is no tool `{name}`{}",
-            did_you_mean(name, registry.names())
-        ))
-        .hint("`decanus tool list` shows all")),
+        None => {
+            let known = registry.names().chain(ON_REQUEST);
+            Err(
+                Error::usage(format!("there is no tool `{name}`{}", did_you_mean(name, known)))
+                    .hint("`decanus tool list` shows all"),
+            )
+        }
     }
 }
 

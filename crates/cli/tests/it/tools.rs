@@ -1,5 +1,6 @@
 //! `decanus tool`.
 
+use decanus_testkit::{Reply, ScriptedServer};
 use serde_json::json;
 
 use crate::support::*;
@@ -189,4 +190,103 @@ fn network_tools_are_guarded() {
             "{url}"
         );
     }
+}
+
+#[test]
+fn the_time_and_a_product_as_typed() {
+    let s = lab();
+    let product = [
+        "tool",
+        "call",
+        "calculator",
+        "operand1=10",
+        "operand2=5",
+        "operation=multiply",
+    ];
+    assert_eq!(run(&s, &product).exits(0).stdout, "50\n");
+    let time = run(&s, &["tool", "call", "current_time", "timezone=+05:30", "--json"])
+        .exits(0)
+        .json();
+    assert_eq!(time["status"], "success");
+    assert!(
+        time["result"]["iso8601"].as_str().unwrap().ends_with("+05:30"),
+        "{time}"
+    );
+    run(&s, &["tool", "call", "current_time", "timezone=Europe/Oslo"]).exits(0);
+    let wrong = run(&s, &["tool", "info", "ecko"]).exits(2);
+    assert!(wrong.stderr.contains("did you mean echo?"), "{wrong}");
+    let wrong = run(&s, &["tool", "call", "read_fil", "path=x"]).exits(2);
+    assert!(wrong.stderr.contains("did you mean read_file?"), "{wrong}");
+}
+
+#[test]
+fn tools_of_files_as_typed() {
+    let s = lab();
+    s.write("notes/a.txt", "one\ntwo\n");
+    let call = |tool: &str, pairs: &[&str]| run(&s, &[&["tool", "call", tool][..], pairs].concat());
+    assert_eq!(call("read_file", &["path=notes/a.txt"]).exits(0).stdout, "one\ntwo\n\n");
+    assert_eq!(
+        call("read_file", &["path=notes/a.txt", "offset=2", "--json"])
+            .exits(0)
+            .json()["result"],
+        "two\n"
+    );
+    assert_eq!(
+        call("search_files", &["pattern=tw."]).exits(0).stdout,
+        "notes/a.txt:2:two\n"
+    );
+    assert_eq!(call("list_files", &["path=notes"]).exits(0).stdout, "notes/a.txt\n");
+    // What was typed is relative to where it was typed.
+    let inner = s.path("notes").display().to_string();
+    s.write("decanus.toml", "");
+    let there = run(&s, &["-C", &inner, "tool", "call", "read_file", "path=a.txt"]).exits(0);
+    assert_eq!(there.stdout, "one\ntwo\n\n");
+    let outside = call("read_file", &["path=../../etc/passwd", "--json"]).exits(4).json();
+    assert_eq!(outside["error_class"], "ToolArgumentError");
+    assert!(
+        outside["error_message"]
+            .as_str()
+            .unwrap()
+            .contains("is not inside the project")
+    );
+    call("write_file", &["path=out/b.txt", "content=new"]).exits(0);
+    let again = call("write_file", &["path=out/b.txt", "content=other"]).exits(4);
+    assert!(again.stderr.contains("overwrite"), "{again}");
+    assert_eq!(std::fs::read_to_string(s.path("out/b.txt")).unwrap(), "new");
+    let refused = call("run_command", &["argv=ls"]).exits(4);
+    assert!(
+        refused.stderr.contains("[tools.run_command] allow = [\"ls\"]"),
+        "{refused}"
+    );
+    s.write("decanus.toml", "[tools.run_command]\nallow = ['ls']\n");
+    let ran = call("run_command", &["argv=ls", "argv=notes", "--json"])
+        .exits(0)
+        .json();
+    assert_eq!(
+        ran["result"],
+        json!({"exit_code": 0, "stdout": "a.txt\n", "stderr": ""})
+    );
+    let refused = call("python", &["script=print(1)"]).exits(4);
+    assert!(refused.stderr.contains("[tools.python] enabled = true"), "{refused}");
+    s.write("decanus.toml", "[tools.run_command]\nallow = 'ls'\n");
+    let wrong = call("run_command", &["argv=ls"]).exits(2);
+    assert!(
+        wrong.stderr.contains("decanus.toml") && wrong.stderr.contains("line 2"),
+        "{wrong}"
+    );
+}
+
+/// A model is offered such a tool only where it was named, and its paths start at the project.
+#[test]
+fn a_model_uses_tools_that_were_named() {
+    let s = lab();
+    s.write("notes/a.txt", "one\n");
+    let server = ScriptedServer::start([
+        Reply::chat_call_stream(&[("c1", "read_file", json!({"path": "notes/a.txt"}))]),
+        Reply::chat_stream(&["done"]),
+    ]);
+    ask(&s, &server, &["-t", "read_file", "What is in the note?"]).exits(0);
+    let requests = server.requests();
+    assert!(requests[0].text().contains("\"read_file\"") && !requests[0].text().contains("write_file"));
+    assert!(requests[1].text().contains("one\\n"), "{}", requests[1].text());
 }
