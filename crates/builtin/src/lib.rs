@@ -19,14 +19,19 @@ pub use network::Network;
 /// The group under which built-in tools are listed.
 pub const GROUP: &str = "builtin";
 
-/// All built-in tools: one line each.
+/// All built-in tools, without credentials.
 pub fn tools() -> Vec<Arc<dyn Tool>> {
+    tools_over(&Network::default())
+}
+
+/// All built-in tools: one line each.
+pub fn tools_over(network: &Network) -> Vec<Arc<dyn Tool>> {
     let mut tools: Vec<Arc<dyn Tool>> = vec![
         Arc::new(calculator::tool()),
         Arc::new(current_time::tool()),
         Arc::new(echo::tool()),
     ];
-    tools.extend(network_tools(&Network::default()));
+    tools.extend(network_tools(network));
     tools
 }
 
@@ -41,8 +46,15 @@ pub fn network_tools(network: &Network) -> Vec<Arc<dyn Tool>> {
 }
 
 /// The built-in tools as a source.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct Builtins;
+#[derive(Default, Clone)]
+pub struct Builtins(Network);
+
+impl Builtins {
+    /// Those that use the network do so by this one.
+    pub fn over(network: Network) -> Self {
+        Self(network)
+    }
+}
 
 #[async_trait]
 impl ToolSource for Builtins {
@@ -51,11 +63,11 @@ impl ToolSource for Builtins {
     }
 
     async fn list(&self) -> Result<Vec<(String, Arc<dyn Tool>)>, SourceError> {
-        Ok(tools().into_iter().map(|t| (GROUP.to_owned(), t)).collect())
+        Ok(tools_over(&self.0).into_iter().map(|t| (GROUP.to_owned(), t)).collect())
     }
 
     async fn resolve(&self, spec: &str) -> Result<Option<Vec<(String, Arc<dyn Tool>)>>, SourceError> {
-        let found = tools().into_iter().find(|t| t.definition().name == spec);
+        let found = tools_over(&self.0).into_iter().find(|t| t.definition().name == spec);
         Ok(found.map(|t| vec![(GROUP.to_owned(), t)]))
     }
 

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! The rooms below are re-exported under their names: [`base`], [`chat`], [`tool`], [`builtin`], [`backend`],
-//! [`workflow`], [`agent`], [`prov`].
+//! [`workflow`], [`agent`], [`prov`], [`net`].
 
 mod actions;
 mod ask;
@@ -35,6 +35,7 @@ pub use decanus_backend as backend;
 pub use decanus_base as base;
 pub use decanus_builtin as builtin;
 pub use decanus_chat as chat;
+pub use decanus_net as net;
 pub use decanus_prov as prov;
 pub use decanus_tool as tool;
 pub use decanus_workflow as workflow;
@@ -70,6 +71,8 @@ pub struct Decanus {
     pub answers: AnswerCache,
     /// The jobs of the project.
     pub jobs: JobStore,
+    /// The user's credentials for URLs. A project has none of its own.
+    pub auth: net::Auth,
     /// The limits of the endpoints, for all questions of this process.
     governor: Governor,
     sources: Vec<Arc<dyn ToolSource>>,
@@ -87,12 +90,14 @@ impl Decanus {
         let workflows = Workflows::discover(&project);
         let jobs = JobStore::new(settings.jobs_dir(&project.root));
         let paths = PathPolicy::of(&project, settings.allowed_paths(&project.root));
+        let auth = net::Auth::new(&project.home);
+        let network = builtin::Network::default().authorizer(Arc::new(auth.clone()));
         let from_workflows = WorkflowSource::new(workflows.clone(), jobs.clone(), paths);
         Ok(Self {
             endpoints: Endpoints::new(&project),
             answers: AnswerCache::new(project.data().join("cache/answers")),
             backends: BackendRegistry::with_http(),
-            sources: vec![Arc::new(builtin::Builtins), Arc::new(from_workflows)],
+            sources: vec![Arc::new(builtin::Builtins::over(network)), Arc::new(from_workflows)],
             governor: Governor::new(),
             strategies: Strategies::default(),
             local_is_ready: false,
@@ -100,6 +105,7 @@ impl Decanus {
             settings,
             workflows,
             jobs,
+            auth,
         })
     }
 

@@ -4,6 +4,7 @@
 mod actions;
 mod answers;
 mod ask;
+mod auth;
 mod backends;
 #[cfg(feature = "bedrock")]
 mod bedrock;
