@@ -42,3 +42,7 @@ live-huggingface *ARGS:
 # The same conversation through Open WebUI before llama.cpp's server (installs both into virtual environments; some GB)
 live-openwebui *ARGS:
     python3 tests/live/openwebui.py {{ARGS}}
+
+# Log in to a real server of OpenID Connect in all ways (installs oidc-provider by npm)
+live-oauth *ARGS:
+    python3 tests/live/oauth.py {{ARGS}}

@@ -85,7 +85,7 @@ pub fn measure(options: &Options) -> Result<Vec<Row>, Failed> {
 
 async fn one(case: Case, rounds: usize, folder: &Path) -> Result<(Duration, Duration), Failed> {
     let server = server(case);
-    let sources: [Arc<dyn ToolSource>; 1] = [Arc::new(Builtins)];
+    let sources: [Arc<dyn ToolSource>; 1] = [Arc::new(Builtins::default())];
     let registry = ToolRegistry::resolve(&sources, ["calculator", "current_time", "echo"]).await?;
     let profile = Profile {
         url: server.url(),

@@ -74,7 +74,7 @@ async fn send(network: &Network, args: HttpRequest) -> Result<Value, ToolError> 
         redirects: 0,
         max_body: Some(1_000_000),
     };
-    let reply = network.client()?.send(request).await.map_err(|e| failure(&e))?;
+    let reply = network.authorized()?.send(request).await.map_err(|e| failure(&e))?;
     let mut result = json!({
         "url": args.url,
         "status_code": reply.status,

@@ -51,14 +51,19 @@ pub const ON_REQUEST: [&str; 8] = [
     "write_file",
 ];
 
-/// The built-in tools that are listed: one line each.
+/// The built-in tools that are listed, without credentials.
 pub fn tools() -> Vec<Arc<dyn Tool>> {
+    tools_over(&Network::default())
+}
+
+/// All built-in tools: one line each.
+pub fn tools_over(network: &Network) -> Vec<Arc<dyn Tool>> {
     let mut tools: Vec<Arc<dyn Tool>> = vec![
         Arc::new(calculator::tool()),
         Arc::new(current_time::tool()),
         Arc::new(echo::tool()),
     ];
-    tools.extend(network_tools(&Network::default()));
+    tools.extend(network_tools(network));
     tools
 }
 
@@ -89,6 +94,7 @@ pub fn tools_on_request(place: &Arc<Place>) -> Vec<Arc<dyn Tool>> {
 /// The built-in tools as a source. By default they belong to no project, and those that use files reach none.
 #[derive(Debug, Default, Clone)]
 pub struct Builtins {
+    network: Network,
     place: Arc<Place>,
 }
 
@@ -96,8 +102,15 @@ impl Builtins {
     /// The built-in tools of a project.
     pub fn of(project: &Project, settings: &Settings) -> Self {
         Self {
+            network: Network::default(),
             place: Arc::new(Place::of(project, settings)),
         }
+    }
+
+    /// Those that use the network do so by this one.
+    #[must_use]
+    pub fn over(self, network: Network) -> Self {
+        Self { network, ..self }
     }
 }
 
@@ -108,13 +121,13 @@ impl ToolSource for Builtins {
     }
 
     async fn list(&self) -> Result<Vec<(String, Arc<dyn Tool>)>, SourceError> {
-        Ok(tools().into_iter().map(|t| (GROUP.to_owned(), t)).collect())
+        Ok(tools_over(&self.0).into_iter().map(|t| (GROUP.to_owned(), t)).collect())
     }
 
     async fn resolve(&self, spec: &str) -> Result<Option<Vec<(String, Arc<dyn Tool>)>>, SourceError> {
         let found = match ON_REQUEST.contains(&spec) {
             true => tools_on_request(&self.place),
-            false => tools(),
+            false => tools_over(&self.network),
         };
         let found = found.into_iter().find(|t| t.definition().name == spec);
         Ok(found.map(|t| vec![(GROUP.to_owned(), t)]))

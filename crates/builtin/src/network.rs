@@ -1,29 +1,52 @@
 //! What the tools that use the network have in common.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
-use decanus_net::{Client, Error, Reply};
+use decanus_net::{Authorizer, Client, Error, Reply};
 use decanus_tool::{ToolError, ToolErrorClass};
 use serde_json::{Map, Value};
 
 /// Where network tools get their client from.
 #[derive(Clone, Default)]
-pub struct Network(Option<Client>);
+pub struct Network {
+    client: Option<Client>,
+    authorizer: Option<Arc<dyn Authorizer>>,
+}
 
 impl Network {
-    /// The tools use this client, with its allowances, limits and credentials. Without one they use a client of their own
-    /// that allows what the environment allows.
+    /// The tools use this client, with its allowances and limits. Without one they use a client of their own that allows
+    /// what the environment allows.
     pub fn over(client: Client) -> Self {
-        Self(Some(client))
+        Self {
+            client: Some(client),
+            authorizer: None,
+        }
+    }
+
+    /// With credentials for `http_request`. The other tools never send any: pages are read as anybody would read them,
+    /// and what is sent to a webhook shows by its signature who sent it.
+    #[must_use]
+    pub fn authorizer(mut self, authorizer: Arc<dyn Authorizer>) -> Self {
+        self.authorizer = Some(authorizer);
+        self
     }
 
     pub(crate) fn client(&self) -> Result<Client, ToolError> {
         static SHARED: OnceLock<Client> = OnceLock::new();
-        if let Some(client) = self.0.as_ref().or_else(|| SHARED.get()) {
+        if let Some(client) = self.client.as_ref().or_else(|| SHARED.get()) {
             return Ok(client.clone());
         }
         let client = Client::from_env().map_err(|e| failure(&e))?;
         Ok(SHARED.get_or_init(|| client).clone())
+    }
+
+    /// The client that adds credentials.
+    pub(crate) fn authorized(&self) -> Result<Client, ToolError> {
+        let client = self.client()?;
+        Ok(match &self.authorizer {
+            Some(authorizer) => client.with_authorizer(authorizer.clone()),
+            None => client,
+        })
     }
 }
 

@@ -48,6 +48,9 @@ pub enum Command {
     /// Models on this machine: list, fetch
     #[command(subcommand)]
     Model(Model),
+    /// Your credentials for URLs that tools ask: list, keep, try, remove, log in
+    #[command(subcommand)]
+    Auth(Auth),
     /// Answer questions that other machines put into a folder here
     #[command(subcommand)]
     Relay(Relay),
@@ -326,6 +329,100 @@ pub enum Model {
         /// The model
         name: String,
     },
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Auth {
+    /// All credentials; secrets are masked
+    List,
+    /// Keep a credential; its secret is asked for, or read from standard input, never from the command line
+    ///
+    /// Without --scheme, a credential that is there gets another secret.
+    Set(Box<AuthSet>),
+    /// Show what would be sent, masked; tokens are fetched or renewed
+    Test {
+        /// The credential
+        name: String,
+    },
+    /// Forget a credential, its secret and its tokens
+    Remove {
+        /// The credential
+        name: String,
+    },
+    /// Get a token by logging in, in a browser here (authorization_code) or anywhere (device_code)
+    Login {
+        /// The credential
+        name: String,
+        /// Give up after this time (500ms, 10s, 2m, 1h)
+        #[arg(long, value_parser = duration, default_value = "5m")]
+        timeout: Duration,
+    },
+}
+
+#[derive(Args, Debug)]
+pub struct AuthSet {
+    /// The credential's name
+    pub name: String,
+    /// api_key, bearer, basic, oauth2, oidc or google_service_account
+    #[arg(long, requires = "urls")]
+    pub scheme: Option<String>,
+    /// Where it is sent: https://HOST/PATH, for all paths below it, or https://*.HOST; may be repeated
+    #[arg(long = "url", value_name = "URL", requires = "scheme")]
+    pub urls: Vec<String>,
+    /// Take the secret from this environment variable, each time, and store none
+    #[arg(long, value_name = "VARIABLE", requires = "scheme")]
+    pub env: Option<String>,
+    /// Read the secret from this file, once
+    #[arg(long, value_name = "FILE", conflicts_with = "env")]
+    pub file: Option<PathBuf>,
+    /// Where an API key goes: header (the default), query, cookie
+    #[arg(long = "in", value_name = "PLACE", requires = "scheme")]
+    pub place: Option<String>,
+    /// The name of that header, member of the query or cookie; X-API-Key without it
+    #[arg(long = "name", id = "key_name", value_name = "NAME", requires = "scheme")]
+    pub key_name: Option<String>,
+    /// What stands before an API key
+    #[arg(long, value_name = "TEXT", requires = "scheme")]
+    pub prefix: Option<String>,
+    /// The user of basic
+    #[arg(long, requires = "scheme")]
+    pub username: Option<String>,
+    /// How OAuth2 gets tokens: authorization_code (the default), device_code, client_credentials
+    #[arg(long, requires = "scheme")]
+    pub grant: Option<String>,
+    /// The OAuth2 client
+    #[arg(long, value_name = "ID", requires = "scheme")]
+    pub client_id: Option<String>,
+    /// How the client shows who it is: basic (the default), post, none (it has no secret)
+    #[arg(long, value_name = "HOW", requires = "scheme")]
+    pub client_auth: Option<String>,
+    /// What is asked for; may be repeated
+    #[arg(long = "scope", value_name = "SCOPE", requires = "scheme")]
+    pub scopes: Vec<String>,
+    /// For whom tokens are
+    #[arg(long, requires = "scheme")]
+    pub audience: Option<String>,
+    /// The user for whom a service account acts
+    #[arg(long, requires = "scheme")]
+    pub subject: Option<String>,
+    /// The issuer of OpenID Connect
+    #[arg(long, value_name = "URL", requires = "scheme")]
+    pub issuer: Option<String>,
+    /// Where tokens come from
+    #[arg(long, value_name = "URL", requires = "scheme")]
+    pub token_url: Option<String>,
+    /// Where a user allows it
+    #[arg(long, value_name = "URL", requires = "scheme")]
+    pub authorization_url: Option<String>,
+    /// Where a device gets its code
+    #[arg(long, value_name = "URL", requires = "scheme")]
+    pub device_url: Option<String>,
+    /// Where tokens are given up
+    #[arg(long, value_name = "URL", requires = "scheme")]
+    pub revocation_url: Option<String>,
+    /// The port of the redirect to this machine; any free one without it
+    #[arg(long, requires = "scheme")]
+    pub port: Option<u16>,
 }
 
 #[derive(Subcommand, Debug)]

@@ -136,6 +136,7 @@ async fn run(command: Command, cx: &Context) -> Ended {
         Command::Endpoint(endpoint) => commands::endpoint::run(endpoint, cx).await,
         Command::Cache(cache) => commands::cache::run(cache, cx).await,
         Command::Model(model) => commands::model::run(model, cx).await,
+        Command::Auth(auth) => commands::auth::run(auth, cx).await,
         Command::Relay(relay) => commands::relay::run(relay, cx).await,
         Command::Init { folder } => commands::init::run(&folder, cx),
         Command::Doctor => commands::doctor::run(cx).await,

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! The rooms below are re-exported under their names: [`base`], [`chat`], [`tool`], [`builtin`], [`backend`],
-//! [`workflow`], [`agent`], [`prov`].
+//! [`workflow`], [`agent`], [`prov`], [`net`].
 
 mod actions;
 mod ask;
@@ -36,6 +36,7 @@ pub use decanus_backend as backend;
 pub use decanus_base as base;
 pub use decanus_builtin as builtin;
 pub use decanus_chat as chat;
+pub use decanus_net as net;
 pub use decanus_prov as prov;
 pub use decanus_tool as tool;
 pub use decanus_workflow as workflow;
@@ -73,6 +74,8 @@ pub struct Decanus {
     pub jobs: JobStore,
     /// The tool calls that go on in the background; they are jobs of the same store.
     pub tool_jobs: ToolJobs,
+    /// The user's credentials for URLs. A project has none of its own.
+    pub auth: net::Auth,
     /// The limits of the endpoints, for all questions of this process.
     governor: Governor,
     sources: Vec<Arc<dyn ToolSource>>,
@@ -92,13 +95,15 @@ impl Decanus {
         let paths = PathPolicy::of(&project, settings.allowed_paths(&project.root));
         let tool_jobs = ToolJobs::new(jobs.clone());
         let from_jobs = builtin::JobTools::new(Arc::new(tool_jobs.clone()));
+        let auth = net::Auth::new(&project.home);
+        let network = builtin::Network::default().authorizer(Arc::new(auth.clone()));
         let from_workflows = WorkflowSource::new(workflows.clone(), jobs.clone(), paths);
         Ok(Self {
             endpoints: Endpoints::new(&project),
             answers: AnswerCache::new(project.data().join("cache/answers")),
             backends: BackendRegistry::with_http(),
             sources: vec![
-                Arc::new(builtin::Builtins::of(&project, &settings)),
+                Arc::new(builtin::Builtins::of(&project, &settings).over(network)),
                 Arc::new(from_jobs),
                 Arc::new(from_workflows),
             ],
@@ -110,6 +115,7 @@ impl Decanus {
             workflows,
             jobs,
             tool_jobs,
+            auth,
         })
     }
 

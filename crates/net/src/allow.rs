@@ -41,6 +41,25 @@ impl AllowList {
         Ok(Self::default())
     }
 
+    /// What the environment allows for token servers: as [`AllowList::from_env`], and what `LEGATE_ALLOW_PRIVATE_AUTH_URLS`
+    /// lists.
+    ///
+    /// # Errors
+    /// When an entry cannot be read.
+    pub fn for_auth_from_env() -> Result<Self, AllowError> {
+        const VARIABLE: &str = "LEGATE_ALLOW_PRIVATE_AUTH_URLS";
+        let mut allowed = Self::from_env()?;
+        if let Some(value) = std::env::var_os(VARIABLE) {
+            let more = Self::parse(&value.to_string_lossy()).map_err(|entry| AllowError {
+                variable: VARIABLE.to_owned(),
+                entry,
+            })?;
+            allowed.all |= more.all;
+            allowed.hosts.extend(more.hosts);
+        }
+        Ok(allowed)
+    }
+
     /// Reads a list: `1` or `true` for all private addresses, or hosts (`host`, `host:port`, an address, `[address]:port`)
     /// with commas between. Empty, `0` and `false` allow nothing.
     ///

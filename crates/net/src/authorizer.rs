@@ -27,6 +27,8 @@ pub struct Grant {
     pub headers: Vec<(String, Secret)>,
     /// Members of the query; they replace the caller's of the same names.
     pub query: Vec<(String, Secret)>,
+    /// What is secret in these: an answer that repeats it is given with `[REDACTED]` in its place.
+    pub secrets: Vec<Secret>,
 }
 
 /// Credentials belong to this URL and could not be had.
@@ -43,4 +45,14 @@ pub trait Authorizer: Send + Sync {
     /// # Errors
     /// When some do and cannot be had: the request is then not sent.
     async fn grant(&self, hop: Hop<'_>) -> Result<Grant, AuthorizeError>;
+
+    /// A server answered 401 to what was granted. Whether there is something else now: a request that only reads is then
+    /// sent once more.
+    ///
+    /// # Errors
+    /// When that can't be told.
+    async fn refused(&self, hop: Hop<'_>, sent: &Grant) -> Result<bool, AuthorizeError> {
+        let _ = (hop, sent);
+        Ok(false)
+    }
 }

@@ -4,8 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use decanus_base::Secret;
 use futures::io::AsyncReadExt;
 use futures::{StreamExt, TryStreamExt};
+use reqwest::StatusCode;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{
     ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, CONTENT_ENCODING, HeaderMap, HeaderName, HeaderValue, LOCATION,
@@ -146,6 +148,19 @@ struct Travel {
     /// Whether all hops so far went to the origin of the first.
     at_home: bool,
     max_body: usize,
+    /// What was granted on the way and must not come back in an answer.
+    secrets: Vec<Secret>,
+}
+
+impl Travel {
+    fn hop(&self) -> Hop<'_> {
+        Hop {
+            method: self.method,
+            url: &self.target.url,
+            headers: &self.headers,
+            body: &self.body,
+        }
+    }
 }
 
 impl Client {
@@ -160,6 +175,17 @@ impl Client {
     /// When the list in the environment cannot be read.
     pub fn from_env() -> Result<Self, Error> {
         Ok(Self::builder().allow(AllowList::from_env()?).build())
+    }
+
+    /// The same client, where this one adds credentials.
+    #[must_use]
+    pub fn with_authorizer(&self, authorizer: Arc<dyn Authorizer>) -> Self {
+        Self(Arc::new(Inner {
+            guard: self.0.guard.clone(),
+            limits: self.0.limits,
+            authorizer: Some(authorizer),
+            tls: self.0.tls.clone(),
+        }))
     }
 
     /// The check that stands before every connection, for those who want to ask it alone.
@@ -226,10 +252,11 @@ impl Client {
             body,
             at_home: true,
             max_body: request.max_body.unwrap_or(limits.max_body),
+            secrets: Vec::new(),
         };
         let mut followed = 0;
         loop {
-            let response = self.hop(&travel).await?;
+            let response = self.hop(&mut travel).await?;
             let next = location(&response).filter(|_| request.redirects > 0 && may_follow > 0);
             let Some(next) = next else {
                 return read(travel, response, limits).await;
@@ -274,24 +301,42 @@ impl Client {
         Ok(())
     }
 
-    /// One request and the head of its answer.
-    async fn hop(&self, travel: &Travel) -> Result<reqwest::Response, Error> {
+    /// One request and the head of its answer; a second one when the first was not let in and there are other credentials.
+    async fn hop(&self, travel: &mut Travel) -> Result<reqwest::Response, Error> {
+        let Some(authorizer) = self.0.authorizer.as_ref().filter(|_| travel.at_home) else {
+            return self.attempt(travel, Grant::default()).await;
+        };
+        let shown = show_url(&travel.target.url);
+        let failed = |why: String| Error::Authorization {
+            url: shown.clone(),
+            why,
+        };
+        let grant = authorizer.grant(travel.hop()).await.map_err(|e| failed(e.0))?;
+        travel.secrets.extend(grant.secrets.iter().cloned());
+        let response = self.attempt(travel, grant.clone()).await?;
+        let turned_away = response.status() == StatusCode::UNAUTHORIZED && grant != Grant::default();
+        if !turned_away || !travel.method.is_safe() {
+            return Ok(response);
+        }
+        if !authorizer
+            .refused(travel.hop(), &grant)
+            .await
+            .map_err(|e| failed(e.0))?
+        {
+            return Ok(response);
+        }
+        let grant = authorizer.grant(travel.hop()).await.map_err(|e| failed(e.0))?;
+        travel.secrets.extend(grant.secrets.iter().cloned());
+        self.attempt(travel, grant).await
+    }
+
+    async fn attempt(&self, travel: &Travel, grant: Grant) -> Result<reqwest::Response, Error> {
         let mut url = travel.target.url.clone();
         let mut headers = travel.headers.clone();
-        if let Some(authorizer) = self.0.authorizer.as_ref().filter(|_| travel.at_home) {
-            let hop = Hop {
-                method: travel.method,
-                url: &travel.target.url,
-                headers: &travel.headers,
-                body: &travel.body,
-            };
-            let failed = |why: String| Error::Authorization {
-                url: show_url(&travel.target.url),
-                why,
-            };
-            let grant = authorizer.grant(hop).await.map_err(|e| failed(e.0))?;
-            add(grant, &mut url, &mut headers).map_err(failed)?;
-        }
+        add(grant, &mut url, &mut headers).map_err(|why| Error::Authorization {
+            url: show_url(&travel.target.url),
+            why,
+        })?;
         if !headers.contains_key(ACCEPT_ENCODING) {
             headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(decode::ACCEPTED));
         }
@@ -416,7 +461,7 @@ fn location(response: &reqwest::Response) -> Option<String> {
 /// The reply as far as its head goes.
 fn head(travel: &Travel, response: &reqwest::Response) -> Reply {
     let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
-    Reply {
+    let mut reply = Reply {
         status: response.status().as_u16(),
         headers: response
             .headers()
@@ -426,7 +471,9 @@ fn head(travel: &Travel, response: &reqwest::Response) -> Reply {
         body: Vec::new(),
         truncated: false,
         url: travel.target.url.clone(),
-    }
+    };
+    reply.redact(&travel.secrets);
+    reply
 }
 
 /// Reads the body to its end or to one byte more than is wanted.
@@ -480,6 +527,7 @@ async fn read(travel: Travel, response: reqwest::Response, limits: &Limits) -> R
         reply.body.truncate(travel.max_body);
         reply.truncated = true;
     }
+    reply.redact(&travel.secrets);
     Ok(reply)
 }
 

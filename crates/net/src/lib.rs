@@ -5,10 +5,13 @@
 //! to the addresses that were looked at. Sizes are counted after decompression, times have limits, no proxy is asked.
 //! What may be reached besides the public network is in an [`AllowList`].
 //!
+//! [`auth`] has the user's credentials and adds them to requests, each at its own URLs only.
+//!
 //! [`page`] makes readable text of a reply: HTML, PDF, plain text.
 
 pub mod address;
 pub mod allow;
+pub mod auth;
 pub mod authorizer;
 pub mod client;
 mod decode;
@@ -21,6 +24,7 @@ pub mod resolver;
 
 pub use address::{Class, Restriction, classify};
 pub use allow::{AllowError, AllowList};
+pub use auth::{Auth, AuthError};
 pub use authorizer::{AuthorizeError, Authorizer, Grant, Hop};
 pub use client::{Client, ClientBuilder, Limits};
 pub use error::{Error, Refusal, show_url};

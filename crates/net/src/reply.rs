@@ -1,5 +1,6 @@
 //! What came back.
 
+use decanus_base::Secret;
 use url::Url;
 
 /// An answer.
@@ -21,6 +22,27 @@ impl Reply {
     /// A header's value, the first of them. The name is in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+    }
+
+    /// Takes out what must not be seen, however a URL or JSON would write it.
+    pub(crate) fn redact(&mut self, secrets: &[Secret]) {
+        const IN_PLACE: &str = "[REDACTED]";
+        for secret in secrets.iter().map(Secret::expose) {
+            // Short ones would be found everywhere.
+            if secret.len() < 6 {
+                continue;
+            }
+            let encoded: String = url::form_urlencoded::byte_serialize(secret.as_bytes()).collect();
+            let quoted = serde_json::Value::from(secret).to_string();
+            for form in [secret, &encoded, quoted.trim_matches('"')] {
+                for (_, value) in &mut self.headers {
+                    if value.contains(form) {
+                        *value = value.replace(form, IN_PLACE);
+                    }
+                }
+                replace(&mut self.body, form.as_bytes(), IN_PLACE.as_bytes());
+            }
+        }
     }
 
     /// Whether the status is from 200 to 299.
@@ -52,6 +74,17 @@ impl Reply {
             body = whole_characters(body);
         }
         encoding.decode(body).0.into_owned()
+    }
+}
+
+fn replace(body: &mut Vec<u8>, what: &[u8], with: &[u8]) {
+    let mut at = 0;
+    while let Some(found) = body
+        .get(at..)
+        .and_then(|b| b.windows(what.len()).position(|w| w == what))
+    {
+        body.splice(at + found..at + found + what.len(), with.iter().copied());
+        at += found + with.len();
     }
 }
 

@@ -227,6 +227,11 @@ const FORBIDDEN: &[&str] = &[
     "http2-settings",
 ];
 
+/// Whether a header is the client's own.
+pub(crate) fn forbidden_header(name: &str) -> bool {
+    FORBIDDEN.iter().any(|f| f.eq_ignore_ascii_case(name))
+}
+
 /// Reads headers that somebody else chose.
 fn header_map(headers: &[(String, String)]) -> Result<HeaderMap, Error> {
     let mut map = HeaderMap::new();

@@ -387,10 +387,8 @@ impl Claim {
     /// Does the work and stores how it ended. Cancelling the run, or the job, ends it early.
     pub async fn run(self, work: Arc<dyn Tool>, run: &Run) -> Status {
         let cx = ToolContext {
-            call_id: self.record.id.clone().unwrap_or_default(),
-            run: run.clone(),
-            cancel: run.cancel().child_token(),
             from_model: self.call.from_model,
+            ..ToolContext::new(self.record.id.clone().unwrap_or_default(), run)
         };
         let limit = work.definition().timeout;
         let marker = self.paths.cancel();

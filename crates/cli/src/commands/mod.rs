@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub mod ask;
+pub mod auth;
 pub mod cache;
 pub mod chat;
 pub mod completions;

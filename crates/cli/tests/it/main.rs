@@ -5,6 +5,7 @@ mod actions;
 mod answers;
 mod approval;
 mod ask;
+mod auth;
 mod backends;
 #[cfg(feature = "bedrock")]
 mod bedrock;

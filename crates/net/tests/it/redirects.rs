@@ -120,6 +120,7 @@ impl Authorizer for Keys {
         Ok(Grant {
             headers: vec![("authorization".to_owned(), Secret::new("Bearer SENTINEL"))],
             query: vec![("key".to_owned(), Secret::new("SENTINEL &"))],
+            secrets: vec![Secret::new("SENTINEL")],
         })
     }
 }
