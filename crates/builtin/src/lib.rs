@@ -92,7 +92,7 @@ pub fn tools_on_request(place: &Arc<Place>) -> Vec<Arc<dyn Tool>> {
 }
 
 /// The built-in tools as a source. By default they belong to no project, and those that use files reach none.
-#[derive(Debug, Default, Clone)]
+#[derive(Default, Clone)]
 pub struct Builtins {
     network: Network,
     place: Arc<Place>,
@@ -121,7 +121,7 @@ impl ToolSource for Builtins {
     }
 
     async fn list(&self) -> Result<Vec<(String, Arc<dyn Tool>)>, SourceError> {
-        Ok(tools_over(&self.0).into_iter().map(|t| (GROUP.to_owned(), t)).collect())
+        Ok(tools_over(&self.network).into_iter().map(|t| (GROUP.to_owned(), t)).collect())
     }
 
     async fn resolve(&self, spec: &str) -> Result<Option<Vec<(String, Arc<dyn Tool>)>>, SourceError> {
