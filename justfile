@@ -42,3 +42,11 @@ live-huggingface *ARGS:
 # The same conversation through Open WebUI before llama.cpp's server (installs both into virtual environments; some GB)
 live-openwebui *ARGS:
     python3 tests/live/openwebui.py {{ARGS}}
+
+# Try inputs that libFuzzer makes up: arguments, urls, pages, chats or events (installs cargo-fuzz)
+fuzz TARGET SECONDS="600":
+    fuzz/run {{TARGET}} {{SECONDS}}
+
+# Keep the smallest set of inputs that reaches all that `just fuzz` has reached
+fuzz-keep TARGET:
+    fuzz/run keep {{TARGET}}

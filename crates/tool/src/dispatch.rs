@@ -18,7 +18,6 @@ use tokio::sync::Semaphore;
 use crate::event::Event;
 use crate::registry::{Entry, ToolRegistry};
 use crate::run::Run;
-use crate::schema::prepare_with;
 use crate::tool::{ToolContext, ToolError, ToolErrorClass, ToolOutput};
 
 /// Characters of a long result that stay at its beginning.
@@ -67,6 +66,11 @@ impl Dispatcher {
     /// it is there. Equal calls count as one when calling twice is the same as once. Cancelling the run ends all calls;
     /// each still gets its output.
     pub async fn dispatch(&self, calls: &[FunctionCall], run: &Run, sink: &mut (dyn FnMut(Finished) + Send)) {
+        // Most answers hold one call, which needs no grouping and waits for no other.
+        if let [call] = calls {
+            sink(self.call(call, run).await);
+            return;
+        }
         let mut groups: Vec<Vec<&FunctionCall>> = Vec::new();
         let mut seen: HashMap<(String, String), usize> = HashMap::new();
         for call in calls {
@@ -112,7 +116,7 @@ impl Dispatcher {
     /// Runs one call.
     pub async fn call(&self, call: &FunctionCall, run: &Run) -> Finished {
         let start = now();
-        run.emit(Event::Call(call.clone()));
+        run.emit_with(|| Event::Call(call.clone()));
         let result = self.attempt(call, run).await;
         let mut output = FunctionCallOutput {
             id: call.id.clone(),
@@ -142,7 +146,7 @@ impl Dispatcher {
                 fatal = Some(message);
             }
         }
-        run.emit(Event::Output(output.clone()));
+        run.emit_with(|| Event::Output(output.clone()));
         Finished { output, value, fatal }
     }
 
@@ -161,14 +165,14 @@ impl Dispatcher {
         if run.cancel().is_cancelled() {
             return Err(interrupted("it was not started"));
         }
-        let prepared = prepare_with(&call.arguments, &entry.definition, &entry.checker)?;
+        let prepared = entry.prepare(&call.arguments)?;
         let cx = ToolContext {
             call_id: call.id.clone(),
             run: run.clone(),
             cancel: run.cancel().child_token(),
             from_model: self.from_model,
         };
-        let mut output = bounded(entry, prepared.args, &cx, run).await?;
+        let mut output = bounded(entry, prepared.args.into_owned(), &cx, run).await?;
         output.notes.splice(0..0, prepared.notes);
         Ok(output)
     }
@@ -179,7 +183,9 @@ async fn bounded(entry: &Entry, args: crate::Args, cx: &ToolContext, run: &Run) 
     let limit = entry.definition.timeout.unwrap_or(run.limits().tool_time);
     let work = AssertUnwindSafe(entry.tool.call(args, cx)).catch_unwind();
     tokio::pin!(work);
+    // The tool first: most are done at once, and then neither the clock nor the run has been asked to wake anybody.
     let stopped = tokio::select! {
+        biased;
         result = &mut work => return unwound(result, &entry.definition.name),
         () = tokio::time::sleep(limit) => {
             let text = format!("the tool took longer than {} and was stopped", show_duration(limit));
@@ -236,8 +242,8 @@ fn hand_out(finished: Finished, group: &[&FunctionCall], run: &Run, sink: &mut (
         let mut copy = finished.clone();
         copy.output.id.clone_from(&call.id);
         if i > 0 {
-            run.emit(Event::Call((*call).clone()));
-            run.emit(Event::Output(copy.output.clone()));
+            run.emit_with(|| Event::Call((*call).clone()));
+            run.emit_with(|| Event::Output(copy.output.clone()));
         }
         sink(copy);
     }

@@ -1,6 +1,8 @@
 //! Tools: what they are ([`Tool`]), where they come from ([`ToolSource`]), how they are found ([`ToolRegistry`]) and
 //! called ([`Dispatcher`]), within what bounds ([`Run`]).
 
+mod checker;
+mod coerce;
 pub mod dispatch;
 pub mod event;
 pub mod fn_tool;
