@@ -46,3 +46,10 @@ live-openwebui *ARGS:
 # Log in to a real server of OpenID Connect in all ways (installs oidc-provider by npm)
 live-oauth *ARGS:
     python3 tests/live/oauth.py {{ARGS}}
+# Try inputs that libFuzzer makes up: arguments, urls, pages, chats or events (installs cargo-fuzz)
+fuzz TARGET SECONDS="600":
+    fuzz/run {{TARGET}} {{SECONDS}}
+
+# Keep the smallest set of inputs that reaches all that `just fuzz` has reached
+fuzz-keep TARGET:
+    fuzz/run keep {{TARGET}}

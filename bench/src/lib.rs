@@ -1,4 +1,5 @@
-//! What several measuring programs share: the chats that are measured.
+//! What several measuring programs share: the chats and pages that are measured.
 
 pub mod hostile;
+pub mod pages;
 pub mod sample;

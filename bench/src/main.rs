@@ -5,11 +5,13 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod chat;
+mod extract;
 mod local;
 mod peers;
 mod round;
 mod start;
 mod table;
+mod tools;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -18,15 +20,16 @@ use std::process::ExitCode;
 type Failed = Box<dyn std::error::Error>;
 
 const HELP: &str = "\
-decanus-bench [start] [chat] [rounds] [peers] [local]: all when none is named
+decanus-bench [start] [chat] [rounds] [peers] [tools] [pages] [local]: all when none is named
 
   DECANUS_BENCH_BINARY   the decanus binary to start (default: beside this program)
   DECANUS_BENCH_STARTS   starts of each program (default: 300)
   DECANUS_BENCH_ROUNDS   rounds of each case (default: 2000; with a chat file a quarter)
+  DECANUS_BENCH_PAGES    pages of `pages` (default: 10000)
   DECANUS_BENCH_ONLY     only the cases whose names contain this text
   DECANUS_BENCH_MODEL    the model's GGUF file, for `local`
-  DECANUS_BENCH_PEERS    the program of bench/peers, for `peers`
-  PEERS_PYTHON           a Python that has the packages openai and litellm, for `peers`
+  DECANUS_BENCH_PEERS    the program of bench/peers, for `peers` and `tools`
+  PEERS_PYTHON           a Python that has the packages that bench/run installs, for `peers`, `tools` and `pages`
   XLLAMACPP_PYTHON       a Python that has the package xllamacpp, for `local`";
 
 /// What is measured, and how often.
@@ -37,13 +40,14 @@ pub struct Options {
     chat: PathBuf,
     /// The local model's own measuring program.
     speed: PathBuf,
-    /// What makes the calls of `peers` by other libraries.
+    /// What makes the calls of `peers` and `tools` by other libraries.
     peers: PathBuf,
     peers_python: PathBuf,
     project: PathBuf,
     scratch: PathBuf,
     starts: usize,
     rounds: usize,
+    pages: usize,
     only: String,
 }
 
@@ -64,6 +68,7 @@ impl Options {
             scratch: folder.to_owned(),
             starts: number("DECANUS_BENCH_STARTS", 300)?,
             rounds: number("DECANUS_BENCH_ROUNDS", 2000)?,
+            pages: number("DECANUS_BENCH_PAGES", 10_000)?,
             only: std::env::var("DECANUS_BENCH_ONLY").unwrap_or_default(),
         })
     }
@@ -80,7 +85,7 @@ fn main() -> ExitCode {
     let chosen: Vec<String> = std::env::args().skip(1).collect();
     if let Some(other) = chosen
         .iter()
-        .find(|c| !["start", "chat", "rounds", "peers", "local"].contains(&c.as_str()))
+        .find(|c| !["start", "chat", "rounds", "peers", "tools", "pages", "local"].contains(&c.as_str()))
     {
         let asked = other == "--help" || other == "-h";
         eprintln!("{HELP}");
@@ -116,6 +121,12 @@ fn measure(chosen: &[String]) -> Result<Vec<table::Row>, Failed> {
     }
     if wants("peers") {
         rows.extend(peers::measure(&options)?);
+    }
+    if wants("tools") {
+        rows.extend(tools::measure(&options)?);
+    }
+    if wants("pages") {
+        rows.extend(extract::measure(&options)?);
     }
     if wants("local") {
         rows.extend(local::measure(&options)?);

@@ -13,10 +13,7 @@ pub struct Step {
 
 /// Steps that make a chat of about this many bytes.
 pub fn steps(bytes: usize) -> Vec<Step> {
-    let mut writer = Writer {
-        state: 0x5eed,
-        calls: 0,
-    };
+    let mut writer = Writer::new(0x5eed);
     let mut steps = vec![Step {
         meta: Meta::new(),
         messages: vec![Message::system(writer.paragraphs(4))],
@@ -154,14 +151,24 @@ const CODE: &[&str] = &[
 ];
 
 /// Writes what people, models and tools might have said.
-struct Writer {
+pub(crate) struct Writer {
     state: u64,
     calls: usize,
 }
 
 impl Writer {
+    /// The same seed gives the same texts.
+    pub(crate) fn new(state: u64) -> Self {
+        Self { state, calls: 0 }
+    }
+
+    /// One of the words.
+    pub(crate) fn word(&mut self) -> &'static str {
+        self.pick(WORDS)
+    }
+
     /// A number below `limit` (splitmix64: a few lines, and the same everywhere).
-    fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,6 +1,9 @@
 //! The calls of `bench/run peers`, made by rig-core and genai: `decanus-bench-peers LIBRARY RUNTIME URL WHOLE STREAMS MANY`
 //! prints the times in nanoseconds of one call, of one stream and of a batch of calls side by side, as JSON lists.
+//! `decanus-bench-peers tools LIBRARY CALLS TIMES` makes calls of a tool that does nothing, for `bench/run tools`.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod tools;
 
 use std::time::Instant;
 
@@ -103,7 +106,13 @@ impl Peer for Rig {
 
 async fn measure(peer: &dyn Peer, whole: usize, streams: usize, many: usize) -> Result<(), Failed> {
     let mut times = [Vec::new(), Vec::new(), Vec::new()];
-    let some = |length: usize| if length == 0 { Err(Failed::from("there is no text")) } else { Ok(()) };
+    let some = |length: usize| {
+        if length == 0 {
+            Err(Failed::from("there is no text"))
+        } else {
+            Ok(())
+        }
+    };
     for n in 0..whole + whole / 10 {
         let start = Instant::now();
         some(peer.whole().await?)?;
@@ -133,6 +142,11 @@ async fn measure(peer: &dyn Peer, whole: usize, streams: usize, many: usize) -> 
 
 fn main() -> Result<(), Failed> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [part, library, calls, times] = &arguments[..]
+        && part == "tools"
+    {
+        return tools::measure(library, calls.parse()?, times.parse()?);
+    }
     let [library, runtime, url, whole, streams, many] = &arguments[..] else {
         return Err("decanus-bench-peers LIBRARY RUNTIME URL WHOLE STREAMS MANY".into());
     };

@@ -121,7 +121,10 @@ impl ToolSource for Builtins {
     }
 
     async fn list(&self) -> Result<Vec<(String, Arc<dyn Tool>)>, SourceError> {
-        Ok(tools_over(&self.network).into_iter().map(|t| (GROUP.to_owned(), t)).collect())
+        Ok(tools_over(&self.network)
+            .into_iter()
+            .map(|t| (GROUP.to_owned(), t))
+            .collect())
     }
 
     async fn resolve(&self, spec: &str) -> Result<Option<Vec<(String, Arc<dyn Tool>)>>, SourceError> {

@@ -15,6 +15,8 @@ pub mod provider;
 pub mod strategy;
 pub mod usage;
 
+use std::cell::RefCell;
+
 pub use call::{Arguments, FunctionCall, FunctionCallOutput};
 pub use definition::{Effect, Example, ToolDefinition};
 pub use file::{ChatFile, Loaded, MemoryTranscript, NoTranscript, StoreError, Transcript, Version};
@@ -28,5 +30,49 @@ pub use usage::Usage;
 
 /// The time now, as records give it: UTC, RFC 3339 with milliseconds.
 pub fn timestamp() -> String {
-    format!("{:.3}", jiff::Timestamp::now())
+    thread_local! {
+        /// The last second that was written, and how: most times are of the same one.
+        static LAST: RefCell<(i64, String)> = const { RefCell::new((i64::MIN, String::new())) };
+    }
+    let now = jiff::Timestamp::now();
+    let milliseconds = now.subsec_millisecond();
+    if milliseconds < 0 {
+        return format!("{now:.3}");
+    }
+    LAST.with_borrow_mut(|(second, text)| {
+        if *second != now.as_second() {
+            *second = now.as_second();
+            *text = format!("{now:.0}");
+            text.truncate(text.len() - 1);
+        }
+        let mut out = String::with_capacity(text.len() + 5);
+        out.push_str(text);
+        out.push('.');
+        for place in [100, 10, 1] {
+            // A digit is less than ten.
+            out.push(char::from(b'0' + (milliseconds / place % 10) as u8));
+        }
+        out.push('Z');
+        out
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::timestamp;
+
+    #[test]
+    fn times_are_written_with_milliseconds() {
+        for _ in 0..3000 {
+            let before = jiff::Timestamp::now();
+            let text = timestamp();
+            let after = jiff::Timestamp::now();
+            let time: jiff::Timestamp = text.parse().unwrap();
+            assert_eq!(text, format!("{time:.3}"));
+            assert!(
+                format!("{before:.3}") <= text && text <= format!("{after:.3}"),
+                "{text}"
+            );
+        }
+    }
 }

@@ -173,7 +173,7 @@ impl Actions {
         let prepared = prepare(&Arguments::Object(given), &definition).map_err(|e| Error::usage(e.to_string()))?;
         let rules = PathRules::within(&place.source.dir, self.readable.clone());
         let job = workflow.job(task, &prepared.args, &rules, None)?;
-        Ok((job, prepared.args))
+        Ok((job, prepared.args.into_owned()))
     }
 
     async fn task(

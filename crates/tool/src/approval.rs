@@ -83,16 +83,8 @@ impl Interaction for Nobody {
     }
 }
 
-/// Asks for a call, if it has to be asked for.
-pub(crate) async fn approve(
-    policy: &ApprovalPolicy,
-    interaction: &Arc<dyn Interaction>,
-    call: &FunctionCall,
-    is_destructive: bool,
-) -> Result<(), ToolError> {
-    if !policy.asks(&call.name, is_destructive) {
-        return Ok(());
-    }
+/// Asks for a call.
+pub(crate) async fn approve(interaction: &Arc<dyn Interaction>, call: &FunctionCall) -> Result<(), ToolError> {
     let refused = |why: String| Err(ToolError::respond(ToolErrorClass::Tool, why));
     match interaction.ask(&Question::Call(call.clone())).await {
         Answer::Yes => Ok(()),

@@ -1,5 +1,6 @@
 //! Calling tools: every call gets exactly one output, whatever happens.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -22,7 +23,6 @@ use crate::event::Event;
 use crate::hook::Decision;
 use crate::registry::{Entry, ToolRegistry};
 use crate::run::Run;
-use crate::schema::prepare_with;
 use crate::tool::{ToolContext, ToolError, ToolErrorClass, ToolOutput};
 
 /// Characters of a long result that stay at its beginning.
@@ -75,6 +75,11 @@ impl Dispatcher {
     /// it is there. Equal calls count as one when calling twice is the same as once. Cancelling the run ends all calls;
     /// each still gets its output.
     pub async fn dispatch(&self, calls: &[FunctionCall], run: &Run, sink: &mut (dyn FnMut(Finished) + Send)) {
+        // Most answers hold one call, which needs no grouping and waits for no other.
+        if let [call] = calls {
+            sink(self.call(call, run).await);
+            return;
+        }
         let mut groups: Vec<Vec<&FunctionCall>> = Vec::new();
         let mut seen: HashMap<(String, String), usize> = HashMap::new();
         for call in calls {
@@ -120,7 +125,7 @@ impl Dispatcher {
     /// Runs one call.
     pub async fn call(&self, call: &FunctionCall, run: &Run) -> Finished {
         let start = now();
-        run.emit(Event::Call(call.clone()));
+        run.emit_with(|| Event::Call(call.clone()));
         let result = self.attempt(call, run).await;
         let mut output = FunctionCallOutput {
             id: call.id.clone(),
@@ -157,7 +162,7 @@ impl Dispatcher {
                 fatal = Some(message);
             }
         }
-        run.emit(Event::Output(output.clone()));
+        run.emit_with(|| Event::Output(output.clone()));
         Finished {
             output,
             value,
@@ -203,14 +208,16 @@ impl Dispatcher {
         if run.cancel().is_cancelled() {
             return Err(interrupted("it was not started"));
         }
-        let mut prepared = prepare_with(&call.arguments, &entry.definition, &entry.checker)?;
+        let prepared = entry.prepare(&call.arguments)?;
+        let (mut args, mut notes) = (prepared.args, prepared.notes);
         for hook in run.hooks() {
-            match hook.before(call, &prepared.args, cx).await {
+            match hook.before(call, &args, cx).await {
                 Decision::Allow => {}
-                Decision::Change(args) => {
-                    let changed = prepare_with(&Arguments::Object(args), &entry.definition, &entry.checker)?;
-                    prepared.args = changed.args;
-                    prepared.notes.extend(changed.notes);
+                Decision::Change(other) => {
+                    let other = Arguments::Object(other);
+                    let changed = entry.prepare(&other)?;
+                    args = Cow::Owned(changed.args.into_owned());
+                    notes.extend(changed.notes);
                 }
                 Decision::Refuse(why) => {
                     let why = format!("This call was refused; it did not run. {why}");
@@ -219,20 +226,18 @@ impl Dispatcher {
                 Decision::Answer(output) => return Ok(output),
             }
         }
-        if self.from_model {
+        if self.from_model && run.approval().asks(&call.name, entry.tool.is_destructive(&args)) {
             let shown = FunctionCall {
-                arguments: Arguments::Object(prepared.args.clone()),
+                arguments: Arguments::Object(args.clone().into_owned()),
                 ..call.clone()
             };
-            let is_destructive = entry.tool.is_destructive(&prepared.args);
-            let asking = approve(run.approval(), run.interaction(), &shown, is_destructive);
             tokio::select! {
-                approved = asking => approved?,
+                approved = approve(run.interaction(), &shown) => approved?,
                 () = run.cancel().cancelled() => return Err(interrupted("it was not started")),
             }
         }
-        let mut output = bounded(entry, prepared.args, cx, run).await?;
-        output.notes.splice(0..0, prepared.notes);
+        let mut output = bounded(entry, args.into_owned(), cx, run).await?;
+        output.notes.splice(0..0, notes);
         Ok(output)
     }
 }
@@ -242,7 +247,9 @@ async fn bounded(entry: &Entry, args: crate::Args, cx: &ToolContext, run: &Run) 
     let limit = entry.definition.timeout.unwrap_or(run.limits().tool_time);
     let work = AssertUnwindSafe(entry.tool.call(args, cx)).catch_unwind();
     tokio::pin!(work);
+    // The tool first: most are done at once, and then neither the clock nor the run has been asked to wake anybody.
     let stopped = tokio::select! {
+        biased;
         result = &mut work => return unwound(result, &entry.definition.name),
         () = tokio::time::sleep(limit) => {
             let text = format!("the tool took longer than {} and was stopped", show_duration(limit));
@@ -320,8 +327,8 @@ fn hand_out(finished: Finished, group: &[&FunctionCall], run: &Run, sink: &mut (
         let mut copy = finished.clone();
         copy.output.id.clone_from(&call.id);
         if i > 0 {
-            run.emit(Event::Call((*call).clone()));
-            run.emit(Event::Output(copy.output.clone()));
+            run.emit_with(|| Event::Call((*call).clone()));
+            run.emit_with(|| Event::Output(copy.output.clone()));
         }
         sink(copy);
     }

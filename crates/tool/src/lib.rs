@@ -3,6 +3,8 @@
 
 pub mod approval;
 pub mod background;
+mod checker;
+mod coerce;
 pub mod dispatch;
 pub mod event;
 pub mod fn_tool;

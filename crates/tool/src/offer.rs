@@ -111,7 +111,7 @@ fn set_inputs(
         ..ToolDefinition::default()
     };
     prepare(&Arguments::Object(values), &alone)
-        .map(|prepared| prepared.args)
+        .map(|prepared| prepared.args.into_owned())
         .map_err(|e| e.to_string())
 }
 
@@ -157,7 +157,7 @@ mod tests {
         let sent = json!({"place": "x", "days": 9, "tags": ["no"]});
         let prepared = prepare(&Arguments::from_value(Some(&sent)), &definition).unwrap();
         assert_eq!(
-            Value::Object(prepared.args),
+            Value::Object(prepared.args.into_owned()),
             json!({"place": "x", "days": 3, "tags": ["a", "b"]})
         );
         assert_eq!(narrow(&[], "place=x").unwrap().properties().count(), 0);

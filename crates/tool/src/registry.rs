@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use decanus_base::names::did_you_mean;
-use decanus_chat::ToolDefinition;
+use decanus_chat::{Arguments, ToolDefinition};
 
 use crate::offer::Offer;
-use crate::schema::Checker;
+use crate::schema::{Checker, Prepared, prepare_with};
 use crate::source::{SourceError, ToolSource};
-use crate::tool::Tool;
+use crate::tool::{Tool, ToolError};
 
 /// A tool of the registry.
 #[derive(Clone)]
@@ -22,6 +22,17 @@ pub struct Entry {
     pub tool: Arc<dyn Tool>,
     /// Its schema, compiled when it is first called.
     pub(crate) checker: Checker,
+}
+
+impl Entry {
+    /// A call's arguments as the tool gets them: what is unmistakable is repaired, and all of it fits the schema. The
+    /// schema is compiled at the first call.
+    ///
+    /// # Errors
+    /// Those of [`prepare_with`].
+    pub fn prepare<'a>(&self, arguments: &'a Arguments) -> Result<Prepared<'a>, ToolError> {
+        prepare_with(arguments, &self.definition, &self.checker)
+    }
 }
 
 /// Tools by name. The order of [`ToolRegistry::definitions`] is that of the names, so that the same tools always give

@@ -428,6 +428,13 @@ impl Run {
         }
     }
 
+    /// Tells whoever watches, and makes the event only when somebody does.
+    pub fn emit_with(&self, event: impl FnOnce() -> Event) {
+        if let Some(sink) = &self.0.events {
+            sink(&event());
+        }
+    }
+
     /// Counts one more request to the model and gives its number, from 1.
     ///
     /// # Errors

@@ -3,57 +3,36 @@
 //! Models send numbers as texts, JSON inside texts and null for what they leave out. What is unmistakable is repaired;
 //! what is not comes back as an error that names the parameter, the reason and the allowed values.
 
-use std::sync::{Arc, OnceLock};
+use std::borrow::Cow;
 
 use decanus_chat::{Arguments, ToolDefinition};
-use jsonschema::Validator;
-use serde_json::{Map, Number, Value};
+use serde_json::Value;
 
+pub use crate::checker::Checker;
+use crate::checker::{Compiled, required};
+use crate::coerce::{brief, coerced};
 use crate::tool::{Args, ToolError};
 
 /// Characters of a value that an error shows.
-const SHOWN: usize = 200;
+pub(crate) const SHOWN: usize = 200;
 
 /// Arguments that fit, and what was done to make them fit that the caller should know.
 #[derive(Debug, PartialEq)]
-pub struct Prepared {
-    /// The arguments.
-    pub args: Args,
+pub struct Prepared<'a> {
+    /// The arguments; what was sent, when nothing had to be done to it.
+    pub args: Cow<'a, Args>,
     /// Such as names that were dropped.
     pub notes: Vec<String>,
-}
-
-/// What checks the arguments of one tool. The schema is compiled at the first call, which takes longer than all the
-/// rest of a call, and kept; clones share it.
-#[derive(Clone, Debug, Default)]
-pub struct Checker(Arc<OnceLock<Result<Compiled, String>>>);
-
-#[derive(Debug)]
-struct Compiled {
-    schema: Value,
-    validator: Validator,
-}
-
-impl Checker {
-    fn of(&self, definition: &ToolDefinition) -> Result<&Compiled, ToolError> {
-        let compile = || {
-            let schema = definition.wire_parameters();
-            let validator = jsonschema::validator_for(&schema).map_err(|e| e.to_string())?;
-            Ok(Compiled { schema, validator })
-        };
-        self.0
-            .get_or_init(compile)
-            .as_ref()
-            .map_err(|e| ToolError::Fatal(format!("the schema of tool '{}' is not valid: {e}", definition.name)))
-    }
 }
 
 /// [`prepare_with`] for a single call.
 ///
 /// # Errors
 /// Those of [`prepare_with`].
-pub fn prepare(arguments: &Arguments, definition: &ToolDefinition) -> Result<Prepared, ToolError> {
-    prepare_with(arguments, definition, &Checker::default())
+pub fn prepare(arguments: &Arguments, definition: &ToolDefinition) -> Result<Prepared<'static>, ToolError> {
+    let Prepared { args, notes } = prepare_with(arguments, definition, &Checker::default())?;
+    let args = Cow::Owned(args.into_owned());
+    Ok(Prepared { args, notes })
 }
 
 /// Makes arguments fit a tool's schema: forced inputs are set, null for an optional parameter is as if it was absent,
@@ -61,13 +40,13 @@ pub fn prepare(arguments: &Arguments, definition: &ToolDefinition) -> Result<Pre
 ///
 /// # Errors
 /// An argument error that names the parameter and the tool.
-pub fn prepare_with(
-    arguments: &Arguments,
+pub fn prepare_with<'a>(
+    arguments: &'a Arguments,
     definition: &ToolDefinition,
     checker: &Checker,
-) -> Result<Prepared, ToolError> {
-    let mut args = match arguments {
-        Arguments::Object(map) => map.clone(),
+) -> Result<Prepared<'a>, ToolError> {
+    let sent = match arguments {
+        Arguments::Object(map) => map,
         Arguments::Invalid(text) => {
             let why = match serde_json::from_str::<Value>(text) {
                 Ok(_) => "it is not an object".to_owned(),
@@ -79,71 +58,103 @@ pub fn prepare_with(
             )));
         }
     };
-    let Compiled { schema, validator } = checker.of(definition)?;
-    let empty = Map::new();
-    let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&empty);
-    let mut notes = Vec::new();
-    let open = schema
-        .get("additionalProperties")
-        .is_some_and(|a| *a != Value::Bool(false));
-    if !open {
-        let unknown: Vec<String> = args.keys().filter(|k| !properties.contains_key(*k)).cloned().collect();
-        for name in unknown {
-            args.remove(&name);
-            if !definition.defaults.contains_key(&name) {
-                let guess = decanus_base::names::did_you_mean(&name, properties.keys().map(String::as_str));
-                notes.push(format!(
-                    "{} has no parameter `{name}`; it was ignored{guess}",
-                    definition.name
-                ));
+    let compiled = checker.of(definition)?;
+    if definition.defaults.is_empty() && compiled.fits(sent) {
+        return Ok(Prepared {
+            args: Cow::Borrowed(sent),
+            notes: Vec::new(),
+        });
+    }
+    // Declared order, whatever order they were sent in: equal calls are then equal texts.
+    let mut args = Args::with_capacity(compiled.properties.len());
+    let (mut known, mut misses, mut misfit) = (0, compiled.requires_others, None);
+    for property in &compiled.properties {
+        let value = sent.get(&property.name);
+        known += usize::from(value.is_some());
+        let value = value.filter(|v| !v.is_null() || property.nullable);
+        let Some(value) = definition.defaults.get(&property.name).or(value) else {
+            misses |= property.required;
+            continue;
+        };
+        match coerced(value, &property.schema) {
+            Ok(changed) => {
+                args.insert(property.name.clone(), changed.unwrap_or_else(|| value.clone()));
+            }
+            Err(why) => {
+                let name = &property.name;
+                let why = format!("Parameter '{name}' for tool '{}': {why}", definition.name);
+                misfit.get_or_insert_with(|| ToolError::argument(why));
             }
         }
     }
-    args.retain(|name, value| !value.is_null() || properties.get(name).is_some_and(allows_null));
+    let mut notes = Vec::new();
+    if known < sent.len() {
+        others(sent, definition, compiled, &mut args, &mut notes);
+    }
     for (name, value) in &definition.defaults {
-        args.insert(name.clone(), value.clone());
-    }
-    check_required(&args, definition, schema)?;
-    for (name, value) in &mut args {
-        if let Some(property) = properties.get(name) {
-            let coerced = coerce(value, property).map_err(|why| {
-                ToolError::argument(format!("Parameter '{name}' for tool '{}': {why}", definition.name))
-            })?;
-            *value = coerced;
+        if compiled.property(name).is_none() {
+            args.insert(name.clone(), value.clone());
         }
     }
-    // Declared order, whatever order they were sent in: equal calls are then equal texts.
-    let mut ordered = Map::new();
-    for name in properties.keys() {
-        if let Some(value) = args.remove(name) {
-            ordered.insert(name.clone(), value);
-        }
+    if misses {
+        check_required(sent, definition, compiled)?;
     }
-    ordered.extend(args);
-    let args = validate(ordered, schema, validator, definition)?;
-    Ok(Prepared { args, notes })
+    if let Some(misfit) = misfit {
+        return Err(misfit);
+    }
+    let args = validate(args, compiled, definition)?;
+    Ok(Prepared {
+        args: Cow::Owned(args),
+        notes,
+    })
 }
 
-fn check_required(args: &Args, definition: &ToolDefinition, schema: &Value) -> Result<(), ToolError> {
-    let required = schema
-        .get("required")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str);
-    let missing: Vec<&str> = required.filter(|name| !args.contains_key(*name)).collect();
+/// What was sent beside the properties: let through, or dropped with a note.
+fn others(sent: &Args, definition: &ToolDefinition, compiled: &Compiled, args: &mut Args, notes: &mut Vec<String>) {
+    for (name, value) in sent {
+        if compiled.property(name).is_some() || definition.defaults.contains_key(name) {
+            continue;
+        }
+        if !compiled.open {
+            let names = compiled.properties.iter().map(|p| p.name.as_str());
+            let guess = decanus_base::names::did_you_mean(name, names);
+            notes.push(format!(
+                "{} has no parameter `{name}`; it was ignored{guess}",
+                definition.name
+            ));
+        } else if !value.is_null() {
+            args.insert(name.clone(), value.clone());
+        }
+    }
+}
+
+fn check_required(sent: &Args, definition: &ToolDefinition, compiled: &Compiled) -> Result<(), ToolError> {
+    let is_given = |name: &str| {
+        let property = compiled.property(name);
+        let may_be_null = property.is_some_and(|p| p.nullable);
+        let is_kept = |v: &Value| (property.is_some() || compiled.open) && (!v.is_null() || may_be_null);
+        definition.defaults.contains_key(name) || sent.get(name).is_some_and(is_kept)
+    };
+    let missing: Vec<&str> = required(&compiled.schema).filter(|name| !is_given(name)).collect();
     if missing.is_empty() {
         return Ok(());
     }
-    let provided = if args.is_empty() {
-        "None".to_owned()
-    } else {
-        args.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
-    };
+    let forced = definition.defaults.keys().filter(|name| !sent.contains_key(*name));
+    let provided: Vec<&str> = sent
+        .keys()
+        .chain(forced)
+        .map(String::as_str)
+        .filter(|name| is_given(name))
+        .collect();
     Err(ToolError::argument(format!(
-        "Missing required parameters for tool '{}': {}. Provided: {provided}",
+        "Missing required parameters for tool '{}': {}. Provided: {}",
         definition.name,
-        missing.join(", ")
+        missing.join(", "),
+        if provided.is_empty() {
+            "None".to_owned()
+        } else {
+            provided.join(", ")
+        },
     )))
 }
 
@@ -163,9 +174,16 @@ pub fn fault(schema: &Value, value: &Value) -> Result<Option<String>, String> {
     Ok(first)
 }
 
-fn validate(args: Args, schema: &Value, validator: &Validator, definition: &ToolDefinition) -> Result<Args, ToolError> {
+fn validate(args: Args, compiled: &Compiled, definition: &ToolDefinition) -> Result<Args, ToolError> {
+    let Compiled { schema, validator, .. } = compiled;
     let value = Value::Object(args);
-    let Some(error) = validator.iter_errors(&value).next() else {
+    // Quicker than to ask for the errors, of which there are seldom any.
+    let error = if validator.is_valid(&value) {
+        None
+    } else {
+        validator.iter_errors(&value).next()
+    };
+    let Some(error) = error else {
         return Ok(match value {
             Value::Object(args) => args,
             _ => Args::new(),
@@ -201,181 +219,11 @@ fn show(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn brief(value: &Value) -> String {
-    decanus_base::text::brief(&value.to_string(), SHOWN)
-}
-
-fn allows_null(property: &Value) -> bool {
-    types(property).contains(&"null")
-}
-
-fn types(property: &Value) -> Vec<&str> {
-    match property.get("type") {
-        Some(Value::String(t)) => vec![t.as_str()],
-        Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).collect(),
-        _ => Vec::new(),
-    }
-}
-
-/// The value as the declared type, or why it is not one. Without a declared type everything fits; of several types the
-/// first that fits without a change wins, then the first that can be had by coercion.
-fn coerce(value: &Value, property: &Value) -> Result<Value, String> {
-    let types = types(property);
-    if types.is_empty() || types.iter().any(|t| is_of(value, t)) {
-        return coerce_items(value, property, &types);
-    }
-    let mut first_error = None;
-    for t in &types {
-        match to_type(value, t) {
-            Ok(v) => return coerce_items(&v, property, &types),
-            Err(e) => first_error = first_error.or(Some(e)),
-        }
-    }
-    Err(first_error.unwrap_or_default())
-}
-
-fn coerce_items(value: &Value, property: &Value, types: &[&str]) -> Result<Value, String> {
-    match (value, property.get("items")) {
-        (Value::Array(items), Some(schema)) if types.contains(&"array") => {
-            let coerced = items
-                .iter()
-                .enumerate()
-                .map(|(i, v)| coerce(v, schema).map_err(|e| format!("item {i}: {e}")));
-            coerced.collect::<Result<Vec<_>, _>>().map(Value::Array)
-        }
-        _ => Ok(value.clone()),
-    }
-}
-
-fn is_of(value: &Value, t: &str) -> bool {
-    match t {
-        "string" => value.is_string(),
-        "integer" => value.as_number().is_some_and(|n| is_integer_text(&n.to_string())),
-        "number" => value.is_number(),
-        "boolean" => value.is_boolean(),
-        "array" => value.is_array(),
-        "object" => value.is_object(),
-        "null" => value.is_null(),
-        _ => true,
-    }
-}
-
-fn to_type(value: &Value, t: &str) -> Result<Value, String> {
-    let fail = |expected: &str| Err(format!("expected {expected}, got {} ({})", kind(value), brief(value)));
-    match (t, value) {
-        ("string", Value::Number(n)) => Ok(Value::String(n.to_string())),
-        ("string", Value::Bool(b)) => Ok(Value::String(b.to_string())),
-        ("string", _) => fail("String"),
-        ("integer", Value::Number(n)) => truncate(n).map_or_else(|| fail("Integer"), Ok),
-        ("integer", Value::String(s)) => integer_from_text(s).map_or_else(|| fail("Integer"), Ok),
-        ("integer", _) => fail("Integer"),
-        ("number", Value::String(s)) => number_from_text(s).map_or_else(|| fail("Numeric/Float"), Ok),
-        ("number", _) => fail("Numeric/Float"),
-        ("boolean", Value::String(s)) => match s.trim().to_lowercase().as_str() {
-            "true" | "t" | "yes" | "1" => Ok(Value::Bool(true)),
-            "false" | "f" | "no" | "0" => Ok(Value::Bool(false)),
-            _ => fail("Boolean"),
-        },
-        ("boolean", _) => fail("Boolean"),
-        ("array", Value::String(s)) => match serde_json::from_str(s) {
-            Ok(v @ Value::Array(_)) => Ok(v),
-            _ => fail("Array"),
-        },
-        ("array", _) => fail("Array"),
-        ("object", Value::String(s)) => match serde_json::from_str(s) {
-            Ok(v @ Value::Object(_)) => Ok(v),
-            _ => fail("Hash"),
-        },
-        ("object", _) => fail("Hash"),
-        (other, _) => fail(other),
-    }
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "Null",
-        Value::Bool(_) => "Boolean",
-        Value::Number(_) => "Number",
-        Value::String(_) => "String",
-        Value::Array(_) => "Array",
-        Value::Object(_) => "Hash",
-    }
-}
-
-fn is_integer_text(text: &str) -> bool {
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
-}
-
-/// A number without its fraction; digits are never lost on the way.
-fn truncate(number: &Number) -> Option<Value> {
-    use bigdecimal::{BigDecimal, RoundingMode};
-    let exact: BigDecimal = number.to_string().parse().ok()?;
-    // 1e999999999 would be a number of a billion digits.
-    if exact.fractional_digit_count() < -400 {
-        return None;
-    }
-    let whole = exact.with_scale_round(0, RoundingMode::Down).to_plain_string();
-    number_value(&whole)
-}
-
-fn number_value(text: &str) -> Option<Value> {
-    serde_json::from_str::<Number>(text).ok().map(Value::Number)
-}
-
-/// A decimal integer with an optional sign; `_` may stand between two digits. `010` is ten.
-fn integer_from_text(text: &str) -> Option<Value> {
-    let trimmed = text.trim();
-    let (sign, digits) = match trimmed.strip_prefix('-') {
-        Some(rest) => ("-", rest),
-        None => ("", trimmed.strip_prefix('+').unwrap_or(trimmed)),
-    };
-    let grouped = digits
-        .split('_')
-        .all(|group| !group.is_empty() && group.bytes().all(|b| b.is_ascii_digit()));
-    if !grouped {
-        return None;
-    }
-    let plain = digits.replace('_', "");
-    let plain = match plain.trim_start_matches('0') {
-        "" => "0",
-        rest => rest,
-    };
-    number_value(&if plain == "0" {
-        "0".to_owned()
-    } else {
-        format!("{sign}{plain}")
-    })
-}
-
-/// A decimal number, possibly with an exponent. No hexadecimal, no underscores, no `NaN`, no `1.`.
-fn number_from_text(text: &str) -> Option<Value> {
-    let trimmed = text.trim();
-    let (sign, rest) = match trimmed.strip_prefix('-') {
-        Some(rest) => ("-", rest),
-        None => ("", trimmed.strip_prefix('+').unwrap_or(trimmed)),
-    };
-    let (mantissa, exponent) = match rest.find(['e', 'E']) {
-        Some(at) => rest.split_at(at),
-        None => (rest, ""),
-    };
-    let (whole, fraction) = match mantissa.split_once('.') {
-        Some((whole, fraction)) => (whole, format!(".{fraction}")),
-        None => (mantissa, String::new()),
-    };
-    let whole = match whole.trim_start_matches('0') {
-        "" if whole.is_empty() && fraction.is_empty() => return None,
-        "" => "0",
-        rest => rest,
-    };
-    number_value(&format!("{sign}{whole}{fraction}{exponent}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use serde_json::json;
+    use serde_json::{Map, json};
 
     fn tool(parameters: Value) -> ToolDefinition {
         ToolDefinition {
@@ -496,11 +344,11 @@ mod tests {
             {"ns":{"type":"string"},"limit":{"type":"integer"},"sel":{"type":"string"}}}));
         let call = |text: &str| prepare(&Arguments::from_text(text), &definition);
         assert_eq!(
-            Value::Object(call("{\"ns\":\"a\",\"limit\":null}").unwrap().args),
+            Value::Object(call("{\"ns\":\"a\",\"limit\":null}").unwrap().args.into_owned()),
             json!({"ns": "a"})
         );
         assert_eq!(
-            Value::Object(call("{\"ns\":\"a\",\"sel\":\"\"}").unwrap().args),
+            Value::Object(call("{\"ns\":\"a\",\"sel\":\"\"}").unwrap().args.into_owned()),
             json!({"ns": "a", "sel": ""})
         );
         for bad in ["{\"ns\":null}", "{}", ""] {
@@ -522,7 +370,10 @@ mod tests {
         definition.defaults = json!({"unit": "C", "city": "Oslo"}).as_object().unwrap().clone();
         let sent = Arguments::from_text("{\"ctiy\":\"Rome\",\"city\":\"Paris\",\"unit\":\"F\"}");
         let prepared = prepare(&sent, &definition).unwrap();
-        assert_eq!(Value::Object(prepared.args), json!({"city": "Oslo", "unit": "C"}));
+        assert_eq!(
+            Value::Object(prepared.args.into_owned()),
+            json!({"city": "Oslo", "unit": "C"})
+        );
         assert_eq!(prepared.notes.len(), 1);
         assert!(prepared.notes[0].contains("`ctiy`") && prepared.notes[0].contains("did you mean city?"));
     }
@@ -536,6 +387,75 @@ mod tests {
             error.contains("arguments are not valid JSON") && error.contains("{\"id\": 42"),
             "{error}"
         );
+    }
+
+    /// Whether arguments go to the tool as they were sent.
+    fn untouched(definition: &ToolDefinition, sent: Value) -> bool {
+        let arguments = Arguments::from_value(Some(&sent));
+        let checker = Checker::default();
+        let args = prepare_with(&arguments, definition, &checker).unwrap().args;
+        // However it was come by, the outcome is that of the whole schema.
+        assert_eq!(
+            fault(&definition.wire_parameters(), &Value::Object(args.clone().into_owned())),
+            Ok(None)
+        );
+        matches!(args, Cow::Borrowed(_))
+    }
+
+    #[test]
+    fn what_fits_is_left_as_it_is() {
+        let schema = json!({"type": "object", "required": ["b"], "additionalProperties": false, "properties": {
+            "a": {"type": "string"}, "b": {"type": "integer", "maximum": 9},
+            "c": {"type": "array", "items": {"type": "integer"}}, "d": {"type": ["string", "null"]}}});
+        let mut definition = tool(schema);
+        for (sent, is_left) in [
+            (json!({"a": "x", "b": 1, "c": [1, 2], "d": "y"}), true),
+            (json!({"b": 1}), true),
+            (json!({"b": 1, "c": [1, "2"]}), false),
+            (json!({"b": 1, "a": "x"}), false),
+            (json!({"b": "1"}), false),
+            (json!({"b": 1, "x": 1}), false),
+            (json!({"b": 1, "d": null}), false),
+            (serde_json::from_str("{\"b\": 5.0}").unwrap(), false),
+        ] {
+            assert_eq!(untouched(&definition, sent.clone()), is_left, "{sent}");
+        }
+        for bad in [
+            json!({"a": "x"}),
+            json!({"b": 10}),
+            json!({"a": "x", "c": [1]}),
+            json!({"b": 1, "c": [{}]}),
+        ] {
+            assert!(
+                prepare(&Arguments::from_value(Some(&bad)), &definition).is_err(),
+                "{bad}"
+            );
+        }
+        definition.defaults = json!({"a": "set"}).as_object().unwrap().clone();
+        assert!(!untouched(&definition, json!({"b": 1})));
+    }
+
+    #[test]
+    fn what_a_schema_says_of_the_whole_holds() {
+        for (whole, bad) in [
+            (json!({"maxProperties": 1}), json!({"a": 1, "b": 2})),
+            (json!({"not": {"required": ["a"]}}), json!({"a": 1})),
+            (json!({"required": ["c"]}), json!({"a": 1})),
+            (json!({"dependentRequired": {"a": ["b"]}}), json!({"a": 1})),
+            (
+                json!({"$defs": {"x": {"maximum": 0}}, "properties": {"a": {"$ref": "#/$defs/x"}}}),
+                json!({"a": 1}),
+            ),
+        ] {
+            let mut schema =
+                json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}});
+            schema
+                .as_object_mut()
+                .unwrap()
+                .extend(whole.as_object().unwrap().clone());
+            let sent = Arguments::from_value(Some(&bad));
+            assert!(prepare(&sent, &tool(schema)).is_err(), "{whole}");
+        }
     }
 
     proptest! {
