@@ -51,11 +51,11 @@ impl Halves {
     }
 }
 
-fn repaired(event: Event) -> Event {
-    match repair(&event.data) {
-        Cow::Owned(data) => Event { data, ..event },
-        Cow::Borrowed(_) => event,
+fn repaired(mut event: Event) -> Event {
+    if let Cow::Owned(data) = repair(&event.data) {
+        event.data = data;
     }
+    event
 }
 
 /// The JSON text with U+FFFD for every half without the other.

@@ -184,7 +184,7 @@ async fn c22_reasoning_is_kept_apart() {
     let dry = open(profile("http://127.0.0.1:9/v1"))
         .dry_run(&question.view(), false)
         .unwrap();
-    let sent: serde_json::Value = serde_json::from_str(&dry.body).unwrap();
+    let sent: Value = serde_json::from_str(&dry.body).unwrap();
     assert_eq!(sent["messages"][1], case_json("C22.expect-message.json"));
 }
 

@@ -97,8 +97,8 @@ async fn thoughts_at_the_beginning_of_a_text_are_set_apart() {
     };
     for (pieces, reasoning, text) in [
         (&["<thi", "nk>\nso", "</think>", "\n\nYes"][..], "so", "Yes"),
-        (&["I <think>", "so</think>"], "", "I <think>so</think>"),
-        (&["<b>", "x"], "", "<b>x"),
+        (&["I <think>", "so</think>"][..], "", "I <think>so</think>"),
+        (&["<b>", "x"][..], "", "<b>x"),
     ] {
         let server = ScriptedServer::start([said(pieces)]);
         let response = ask_chat(&server, true).await.unwrap();
