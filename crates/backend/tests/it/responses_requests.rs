@@ -98,7 +98,7 @@ fn the_second_turn_of_a_recording() {
     question.tools = vec![tool("get_weather", weather["parameters"].clone())];
     question.tools[0].description = weather["description"].as_str().unwrap().into();
     question.tool_choice = Some("auto".into());
-    for name in ["temperature", "max_self::outputkens"] {
+    for name in ["temperature", "max_output_tokens"] {
         question.parameters.insert(name.into(), body[name].clone());
     }
     let mut expected = body.clone();
