@@ -1,9 +1,12 @@
 //! Pictures and documents on their way to a model.
 
 use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use decanus_backend::dialect::path_part;
 use decanus_chat::{FunctionCallOutput, Message, Role};
 
 /// The most bytes of a picture or document that is sent.
@@ -36,6 +39,15 @@ pub fn media_type(bytes: &[u8]) -> Option<&'static str> {
 /// A file's bytes as a `data:` URL.
 pub fn data_url(media_type: &str, bytes: &[u8]) -> String {
     format!("data:{media_type};base64,{}", STANDARD.encode(bytes))
+}
+
+/// The same for the file at this path; a document keeps its name, as a parameter of the type (`;name=…`).
+pub fn data_url_of(path: &str, media_type: &str, bytes: &[u8]) -> String {
+    let name = Path::new(path).file_name().and_then(OsStr::to_str);
+    match name.filter(|_| media_type == "application/pdf") {
+        Some(name) => data_url(&format!("{media_type};name={}", path_part(name)), bytes),
+        None => data_url(media_type, bytes),
+    }
 }
 
 /// The messages, and behind each tool result the pictures and documents that came with it, if this backend can pass them
@@ -72,5 +84,5 @@ fn load(path: &str) -> Option<Message> {
     } else {
         Role::Image
     };
-    Some(Message::new(role, data_url(kind, &bytes)))
+    Some(Message::new(role, data_url_of(path, kind, &bytes)))
 }

@@ -17,7 +17,7 @@ use crate::refusal;
 use crate::structured::Format;
 use crate::tool_choice::ToolChoice;
 use crate::tool_names::{ToolNames, wire_form};
-use crate::turns::{Media, Output, Turn};
+use crate::turns::{Kept, Media, Output, Turn, in_order};
 use crate::wire_schema::plain_root;
 
 /// The backend's name.
@@ -65,8 +65,8 @@ impl Dialect for Anthropic {
     }
 
     fn for_request(&self, request: &Request<'_>) -> Option<Self> {
-        let all = request.parameters(&[]);
-        // What is wrong with a format is said by the tail.
+        // What is wrong with parameters is said by the tail.
+        let all = with_effort(request.parameters(&[]), &request.profile.model).unwrap_or_default();
         let format = Format::read(all.get("format")).ok().flatten();
         Some(Self {
             unsigned_thinking: request.profile.quirks.unsigned_thinking,
@@ -127,19 +127,13 @@ impl Dialect for Anthropic {
                     user_block(first, &text_block(NO_TEXT), out);
                 }
                 close(out);
-                let mut content = self.own_parts(parts.as_ref());
                 let text = text.as_deref().filter(|t| !t.trim().is_empty());
-                let kept: String = content.iter().filter_map(kept_text).collect();
-                if text != Some(kept.as_str()) {
-                    // Somebody has changed the text since, or it was not kept among the parts.
-                    content.retain(|part| kept_text(part).is_none());
-                    content.extend(text.map(text_block));
-                }
-                for call in calls {
+                let uses = calls.iter().map(|call| {
                     let (id, name) = (wire_id(&call.id), names.wire(&call.name));
-                    let input = input_object(&call.arguments);
-                    content.push(json!({"type": "tool_use", "id": id, "name": name, "input": input}));
-                }
+                    json!({"type": "tool_use", "id": id, "name": name, "input": input_object(&call.arguments)})
+                });
+                let own = self.own_parts(parts.as_ref());
+                let mut content = in_order(own, kept, text, text_block, uses.collect());
                 if text.is_none() && calls.is_empty() {
                     content.push(text_block(NO_TEXT));
                 }
@@ -220,8 +214,9 @@ struct Plan {
 
 impl Plan {
     fn of(request: &Request<'_>) -> Result<Self, Fault> {
-        let all = request.parameters(&[]);
-        let mut parameters = request.parameters(&RESERVED);
+        let all = with_effort(request.parameters(&[]), &request.profile.model)?;
+        let mut parameters = all.clone();
+        parameters.retain(|name, _| !RESERVED.contains(&name.as_str()));
         if let Some(stop) = parameters.shift_remove("stop") {
             let list = if stop.is_array() { stop } else { json!([stop]) };
             parameters.entry("stop_sequences").or_insert(list);
@@ -283,6 +278,55 @@ impl Plan {
         tools.push(if self.cache { marked(last) } else { last });
         Some(tools.into())
     }
+}
+
+/// The parameters with `reasoning_effort`, which is OpenAI's, as this API says it: newer models take an effort, older ones
+/// a number of tokens for their thinking.
+fn with_effort(mut all: Map<String, Value>, model: &str) -> Result<Map<String, Value>, Fault> {
+    let Some(effort) = all.shift_remove("reasoning_effort").filter(|e| !e.is_null()) else {
+        return Ok(all);
+    };
+    let word = effort.as_str().unwrap_or_default();
+    let budget = match word {
+        "none" | "minimal" => None,
+        "low" => Some(1024),
+        "medium" => Some(8192),
+        "high" | "xhigh" | "max" => Some(24_576),
+        _ => {
+            return Err(Fault::Config(format!(
+                "`reasoning_effort` is {effort}; expected none, minimal, low, medium, high, xhigh or max"
+            )));
+        }
+    };
+    let version = claude_version(model);
+    let first_with_effort = if model.contains("opus") { (4, 5) } else { (4, 6) };
+    if version.is_some_and(|version| version >= first_with_effort) {
+        let word = if budget.is_none() { "low" } else { word };
+        let config = all.entry("output_config").or_insert_with(|| json!({}));
+        if let Some(config) = config.as_object_mut() {
+            config.entry("effort").or_insert_with(|| word.into());
+        }
+    } else if let Some(budget) = budget {
+        if version.is_some_and(|version| version < (3, 7)) {
+            return Err(Fault::Config(format!(
+                "`{model}` can't think; leave out `reasoning_effort`"
+            )));
+        }
+        all.entry("thinking")
+            .or_insert_with(|| json!({"type": "enabled", "budget_tokens": budget}));
+    }
+    Ok(all)
+}
+
+/// The version in a name like `claude-opus-4-5-20251101` or `claude-3-7-sonnet-latest`; other servers name theirs freely.
+fn claude_version(model: &str) -> Option<(u32, u32)> {
+    let (_, name) = model.split_once("claude-")?;
+    let words = name.split(['-', '.', '@', ':']);
+    let mut numbers = words
+        .skip_while(|w| w.parse::<u32>().is_err())
+        .map_while(|w| w.parse::<u32>().ok());
+    let major = numbers.next().filter(|n| *n < 100)?;
+    Some((major, numbers.next().filter(|n| *n < 100).unwrap_or(0)))
 }
 
 /// What `thinking` says, unless it is off.
@@ -363,9 +407,13 @@ fn result_block(output: &Output) -> Value {
     block
 }
 
-/// The text of a part that is text: kept where its place among what the provider's own tools did matters.
-fn kept_text(part: &Value) -> Option<&str> {
-    part["text"].as_str().filter(|_| part["type"] == "text")
+/// What a part is: texts and the places of calls are kept where their order matters.
+fn kept(part: &Value) -> Kept<'_> {
+    match part["type"].as_str() {
+        Some("text") => part["text"].as_str().map_or(Kept::Opaque, Kept::Text),
+        Some("tool_use") => Kept::Call,
+        _ => Kept::Opaque,
+    }
 }
 
 /// The form of an id that the API takes, for ids that other providers made.

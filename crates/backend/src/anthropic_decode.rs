@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use decanus_base::text::brief;
 use decanus_chat::Usage;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::anthropic::{Anthropic, is_unsigned_thinking};
 use crate::body;
@@ -111,6 +111,9 @@ pub(crate) struct MessagesDecoder {
     /// Why the model refused.
     explanation: Option<String>,
     has_text: bool,
+    /// The block of the last text that is not blank, and whether the text so far ends with a blank.
+    last_text: Option<usize>,
+    ends_blank: bool,
     is_over: bool,
 }
 
@@ -176,6 +179,8 @@ impl MessagesDecoder {
             finish: None,
             explanation: None,
             has_text: false,
+            last_text: None,
+            ends_blank: false,
             is_over: false,
         }
     }
@@ -214,7 +219,7 @@ impl MessagesDecoder {
             _ => Kind::Part,
         };
         match kind {
-            Kind::Text => self.text(text("text"), out),
+            Kind::Text => self.text(position, text("text"), out),
             Kind::Call => out.push(Delta::Call {
                 index: Some(position as u64),
                 id: Some(text("id").to_owned()),
@@ -233,13 +238,13 @@ impl MessagesDecoder {
 
     fn delta(&mut self, index: Option<u64>, delta: &Value, out: &mut Vec<Delta>) {
         let text = |name: &str| delta.get(name).and_then(Value::as_str).unwrap_or_default();
-        if text("type") == "text_delta" {
-            self.text(text("text"), out);
-        }
         let position = match index {
             Some(index) => self.indices.get(&index).copied(),
             None => self.blocks.len().checked_sub(1),
         };
+        if text("type") == "text_delta" {
+            self.text(position.unwrap_or(self.blocks.len()), text("text"), out);
+        }
         let Some(position) = position else { return };
         let block = &mut self.blocks[position];
         match text("type") {
@@ -266,11 +271,25 @@ impl MessagesDecoder {
         }
     }
 
-    fn text(&mut self, text: &str, out: &mut Vec<Delta>) {
-        if !text.is_empty() {
-            self.has_text = true;
-            out.push(Delta::Text(text.to_owned()));
+    /// Text of a block. What stands on both sides of something else is two texts; blocks that follow each other are one.
+    fn text(&mut self, position: usize, text: &str, out: &mut Vec<Delta>) {
+        if text.is_empty() {
+            return;
         }
+        if !text.trim().is_empty() {
+            let between = self.last_text.map_or(0..0, |last| last + 1..position);
+            let is_apart = self
+                .blocks
+                .get(between)
+                .is_some_and(|b| b.iter().any(|b| b.kind != Kind::Text));
+            if is_apart && !self.ends_blank && !text.starts_with(char::is_whitespace) {
+                out.push(Delta::Text("\n\n".to_owned()));
+            }
+            self.last_text = Some(position);
+        }
+        self.has_text = true;
+        self.ends_blank = text.ends_with(char::is_whitespace);
+        out.push(Delta::Text(text.to_owned()));
     }
 
     /// Why the answer ended, from what holds `stop_reason`.
@@ -284,17 +303,30 @@ impl MessagesDecoder {
         }
     }
 
+    /// Whether the texts, and the places of the calls, have to be kept among the parts: what does not come as thinking, a
+    /// text, then calls has to be sent back where it stood, and so has what the provider's own tools did.
+    fn order(&self) -> (bool, bool) {
+        let said = |b: &&Block| b.kind != Kind::Answer && (b.kind != Kind::Text || !is_blank(&b.value));
+        let said: Vec<&Block> = self.blocks.iter().filter(said).collect();
+        let is_behind = |kind: Kind, what: &[Kind]| {
+            let at = said.iter().position(|b| b.kind == kind);
+            at.is_some_and(|at| said[at..].iter().any(|b| what.contains(&b.kind)))
+        };
+        let own_tool = said.iter().any(|b| b.kind == Kind::Part && is_own_tool(&b.value));
+        let keep_calls = is_behind(Kind::Call, &[Kind::Text, Kind::Part]);
+        (
+            own_tool || keep_calls || is_behind(Kind::Text, &[Kind::Part]),
+            keep_calls,
+        )
+    }
+
     fn finish_with(&mut self, out: &mut Vec<Delta>) {
         if std::mem::replace(&mut self.is_over, true) {
             return;
         }
         let mut calls = false;
         let mut answered = false;
-        // What the provider's own tools did stands between texts, and has to be sent back where it stood.
-        let in_order = self
-            .blocks
-            .iter()
-            .any(|b| b.kind == Kind::Part && is_own_tool(&b.value));
+        let (keep_texts, keep_calls) = self.order();
         for (position, block) in std::mem::take(&mut self.blocks).into_iter().enumerate() {
             let Block { kind, mut value, json } = block;
             // Streams give the input in deltas, bodies (and some servers' streams) at the start.
@@ -306,8 +338,7 @@ impl MessagesDecoder {
             };
             match kind {
                 Kind::Text => {
-                    let is_empty = value["text"].as_str().is_none_or(|text| text.trim().is_empty());
-                    if in_order && !is_empty {
+                    if keep_texts && !is_blank(&value) {
                         out.push(Delta::Part(value));
                     }
                 }
@@ -319,6 +350,9 @@ impl MessagesDecoder {
                         name: None,
                         arguments,
                     }));
+                    if keep_calls {
+                        out.push(Delta::Part(json!({"type": "tool_use", "id": value["id"]})));
+                    }
                 }
                 Kind::Answer => {
                     answered = true;
@@ -326,7 +360,7 @@ impl MessagesDecoder {
                     let text = given.unwrap_or(json);
                     let value = serde_json::from_str::<Value>(&text);
                     let text = value.map_or(text, |value| value.to_string());
-                    self.text(&text, out);
+                    self.text(position, &text, out);
                 }
                 Kind::Part => {
                     if let (Some(map), Ok(input)) = (value.as_object_mut(), serde_json::from_str(&json)) {
@@ -349,6 +383,11 @@ impl MessagesDecoder {
         };
         out.push(Delta::Finish(reason));
     }
+}
+
+/// Whether a block is a text that says nothing.
+fn is_blank(block: &Value) -> bool {
+    block["text"].as_str().is_none_or(|text| text.trim().is_empty())
 }
 
 /// Whether a block is a call of a tool that the provider runs itself, or its result.

@@ -4,6 +4,7 @@ use decanus_base::text::brief;
 use serde_json::Value;
 
 use crate::dialect::Fault;
+use crate::halves::repair;
 use crate::refusal;
 
 /// Reads a body as JSON; a byte order mark before it is no part of it.
@@ -12,7 +13,12 @@ use crate::refusal;
 /// [`Fault::Incomplete`] when it is cut, else [`Fault::Malformed`] with what it is instead.
 pub fn parse(body: &[u8]) -> Result<Value, Fault> {
     let body = body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body);
-    serde_json::from_slice(body).map_err(|e| malformed(body, &e))
+    serde_json::from_slice(body).or_else(|e| {
+        // Half a character is no reason to lose the answer.
+        let repaired = std::str::from_utf8(body).map(repair);
+        let read = repaired.ok().and_then(|text| serde_json::from_str(&text).ok());
+        read.ok_or_else(|| malformed(body, &e))
+    })
 }
 
 /// Reads the data of an event as a JSON object.

@@ -183,6 +183,18 @@ pub trait Dialect: Send + Sync + 'static {
     /// What to say when no key is set and this URL does not work without one.
     fn missing_key(&self, url: &str) -> Option<String>;
 
+    /// Whether thoughts may stand at the beginning of the text, between `<think>` and `</think>`: servers that have no
+    /// field for them leave them there.
+    fn thinks_in_text(&self) -> bool {
+        false
+    }
+
+    /// What has to be said to the model in words, because this provider has no field for it: it is put behind the first
+    /// instructions.
+    fn instruction(&self, _: &Request<'_>) -> Option<String> {
+        None
+    }
+
     /// What signs the requests to an endpoint, where a header with a key is not enough.
     fn signer(&self, _: &Profile) -> Option<Arc<dyn Signer>> {
         None

@@ -19,12 +19,14 @@ pub enum BackendError {
         reason: String,
     },
     /// The provider answered with an error.
-    #[error("{target} refused the request ({status}): {message}")]
+    #[error("{target} refused the request{}: {message}", in_brackets(.shown))]
     Refused {
         /// URL without credentials.
         target: String,
         /// HTTP status; for an error inside a stream the one that the error names, else 200.
         status: u16,
+        /// What is said of it: the HTTP status, or for an error inside an answer the provider's code.
+        shown: Option<String>,
         /// The provider's code or type of error, if it gave one.
         code: Option<String>,
         /// The provider's words.
@@ -70,6 +72,10 @@ pub enum BackendError {
     /// The machine failed us: memory, a thread, a file.
     #[error("{0}")]
     Internal(String),
+}
+
+fn in_brackets(shown: &Option<String>) -> String {
+    shown.as_ref().map(|shown| format!(" ({shown})")).unwrap_or_default()
 }
 
 impl BackendError {

@@ -14,9 +14,11 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::client::causes;
 use crate::conversation::{CallCx, Delta};
-use crate::dialect::{Fault, Signer, StreamDecoder};
+use crate::dialect::{Fault, Framing, Signer, StreamDecoder};
 use crate::error::BackendError;
 use crate::frames::Frames;
+use crate::halves::Halves;
+use crate::huggingface_text::Sorter;
 use crate::profile::Profile;
 use crate::reader::{Reader, error_of};
 use crate::redact::{Redactor, show_url};
@@ -62,12 +64,20 @@ pub(crate) struct Target {
     pub url: Url,
     /// The same for a request that asks for a stream; most providers have one URL for both.
     pub stream_url: Url,
-    /// The URL as it may be shown.
+    /// Both as they may be shown.
     pub shown: String,
+    pub stream_shown: String,
     pub headers: HeaderMap,
     pub redactor: Redactor,
     /// What signs the requests, where a header with a key is not enough.
     pub signer: Option<Arc<dyn Signer>>,
+}
+
+impl Target {
+    /// Where a request goes, as it may be shown.
+    pub fn shown(&self, stream: bool) -> &str {
+        if stream { &self.stream_shown } else { &self.shown }
+    }
 }
 
 impl std::fmt::Debug for Target {
@@ -105,6 +115,14 @@ pub(crate) struct Exchange<'a, R> {
     /// Ids and counts that came before anything of the answer: a new try would bring others.
     held: Vec<Delta>,
     ready: VecDeque<Delta>,
+    /// Halves of characters in a stream.
+    halves: Halves,
+    /// A beginning of blanks, which is of use only before a text.
+    blank: String,
+    /// What sorts the text, where there may be thoughts in it.
+    sorter: Option<Sorter>,
+    has_text: bool,
+    has_calls: bool,
     given: bool,
     failed: Option<BackendError>,
 }
@@ -139,6 +157,11 @@ impl<'a, R: Reader> Exchange<'a, R> {
             phase: Phase::Send,
             held: Vec::new(),
             ready: VecDeque::new(),
+            halves: Halves::default(),
+            blank: String::new(),
+            sorter: None,
+            has_text: false,
+            has_calls: false,
             given: false,
             failed: None,
         }
@@ -281,11 +304,15 @@ impl<'a, R: Reader> Exchange<'a, R> {
     async fn send(&mut self) -> Result<(), BackendError> {
         self.sent = Instant::now();
         self.bytes = 0;
+        self.halves = Halves::default();
+        self.blank.clear();
+        self.sorter = self.reader.thinks_in_text().then(|| Sorter::new(Arc::default()));
+        (self.has_text, self.has_calls) = (false, false);
         let first_byte = self.profile.timeouts.first_byte;
         let sending = self.request.send(self.target.signer.as_deref());
         let response = self
             .clock
-            .within(&self.target.shown, self.sent, first_byte, "no answer", sending)
+            .within(self.shown(), self.sent, first_byte, "no answer", sending)
             .await??;
         let response = response.map_err(|error| self.not_sent(error))?;
         let status = response.status();
@@ -304,9 +331,13 @@ impl<'a, R: Reader> Exchange<'a, R> {
             self.words(error)
         };
         BackendError::Unreachable {
-            target: self.target.shown.clone(),
+            target: self.shown().to_owned(),
             reason,
         }
+    }
+
+    fn shown(&self) -> &str {
+        self.target.shown(self.cx.stream)
     }
 
     fn words(&self, error: reqwest::Error) -> String {
@@ -341,7 +372,13 @@ impl<'a, R: Reader> Exchange<'a, R> {
         while body.len() < MAX_ERROR_BODY {
             match self
                 .clock
-                .within(&self.target.shown, Instant::now(), idle, "no more", response.chunk())
+                .within(
+                    self.target.shown(self.cx.stream),
+                    Instant::now(),
+                    idle,
+                    "no more",
+                    response.chunk(),
+                )
                 .await
             {
                 Ok(Ok(Some(chunk))) => body.extend_from_slice(&chunk),
@@ -380,7 +417,15 @@ impl<'a, R: Reader> Exchange<'a, R> {
     async fn read_body(&mut self, mut response: Response, mut body: Vec<u8>) -> Result<(), BackendError> {
         match self.chunk(&mut response, false).await? {
             Some(chunk) => {
+                let is_new = body.len() < SSE_START;
                 body.extend_from_slice(&chunk);
+                // Some servers call every answer JSON.
+                if is_new
+                    && is_sse(&body)
+                    && let Some((framing @ Framing::Sse, decoder)) = self.reader.stream()
+                {
+                    return self.feed(response, Frames::new(framing), decoder, &body);
+                }
                 if body.len() > MAX_BODY {
                     return Err(self.malformed(format!("it is larger than {} MiB", MAX_BODY >> 20)));
                 }
@@ -421,19 +466,15 @@ impl<'a, R: Reader> Exchange<'a, R> {
                 self.phase = Phase::Body(response, chunk.to_vec());
                 return Ok(());
             }
-            let pushed = sse.push(&chunk, &mut events);
-            let done = self.decode_events(&mut *decoder, &events, &mut deltas)?;
-            pushed.map_err(|error| self.undecodable(&error))?;
-            if !done {
-                self.phase = Phase::Stream(response, sse, decoder);
-            }
-            return Ok(());
+            return self.feed(response, sse, decoder, &chunk);
         }
         match sse.finish() {
             Ok(event) => events.extend(event),
             Err(error) if !decoder.is_complete() => return Err(self.undecodable(&error)),
             Err(_) => {}
         }
+        self.halves.push(&mut events);
+        events.extend(self.halves.finish());
         let done = match self.decode_events(&mut *decoder, &events, &mut deltas) {
             // The last event was cut.
             Err(BackendError::Malformed { reason, .. }) if !decoder.is_complete() => {
@@ -446,6 +487,25 @@ impl<'a, R: Reader> Exchange<'a, R> {
             let ended = decoder.end(&mut deltas);
             self.emit(deltas);
             ended.map_err(|fault| self.error(200, fault, None))?;
+        }
+        Ok(())
+    }
+
+    /// Reads the next bytes of a stream.
+    fn feed(
+        &mut self,
+        response: Response,
+        mut sse: Frames,
+        mut decoder: Box<dyn StreamDecoder>,
+        bytes: &[u8],
+    ) -> Result<(), BackendError> {
+        let mut events = Vec::new();
+        let pushed = sse.push(bytes, &mut events);
+        self.halves.push(&mut events);
+        let done = self.decode_events(&mut *decoder, &events, &mut Vec::new())?;
+        pushed.map_err(|error| self.undecodable(&error))?;
+        if !done {
+            self.phase = Phase::Stream(response, sse, decoder);
         }
         Ok(())
     }
@@ -485,7 +545,14 @@ impl<'a, R: Reader> Exchange<'a, R> {
         };
         let chunk = self
             .clock
-            .within_by(&mut self.alarm, &self.target.shown, from, limit, what, response.chunk())
+            .within_by(
+                &mut self.alarm,
+                self.target.shown(self.cx.stream),
+                from,
+                limit,
+                what,
+                response.chunk(),
+            )
             .await?;
         let chunk = chunk.map_err(|error| self.error(200, Fault::Incomplete(self.words(error)), None))?;
         self.bytes += chunk.as_ref().map_or(0, Bytes::len);
@@ -499,7 +566,11 @@ impl<'a, R: Reader> Exchange<'a, R> {
     }
 
     fn emit(&mut self, deltas: Vec<Delta>) {
-        for mut delta in deltas {
+        let mut sorted = Vec::with_capacity(deltas.len());
+        for delta in deltas {
+            self.sort(delta, &mut sorted);
+        }
+        for mut delta in sorted {
             if let Delta::Call { name: Some(name), .. } = &mut delta {
                 *name = self.names.original(name).to_owned();
             }
@@ -509,6 +580,9 @@ impl<'a, R: Reader> Exchange<'a, R> {
             };
             let warning = cut.map(|words| Delta::Warning(format!("endpoint {}: {words}", self.profile.name)));
             for delta in [Some(delta), warning].into_iter().flatten() {
+                let Some(delta) = self.without_blank_start(delta) else {
+                    continue;
+                };
                 match delta {
                     Delta::Usage(_) | Delta::ResponseId(_) | Delta::Model(_) | Delta::Warning(_)
                         if !self.given && self.ready.is_empty() =>
@@ -524,14 +598,67 @@ impl<'a, R: Reader> Exchange<'a, R> {
         }
     }
 
+    /// Sets thoughts that stand at the beginning of the text apart from it.
+    fn sort(&mut self, delta: Delta, out: &mut Vec<Delta>) {
+        let Some(sorter) = &mut self.sorter else {
+            out.push(delta);
+            return;
+        };
+        match delta {
+            Delta::Text(text) => sorter.push(&text, out),
+            Delta::Reasoning(_) | Delta::Finish(_) => {
+                // A server that has a field for thoughts leaves none in the text.
+                sorter.finish(out);
+                self.sorter = None;
+                out.push(delta);
+            }
+            other => out.push(other),
+        }
+    }
+
+    /// The delta with the blanks before it; those wait for a text, and beside calls alone they are dropped.
+    fn without_blank_start(&mut self, delta: Delta) -> Option<Delta> {
+        match delta {
+            Delta::Text(text) if !self.has_text => {
+                self.blank.push_str(&text);
+                self.has_text = !text.trim().is_empty();
+                self.has_text.then(|| Delta::Text(std::mem::take(&mut self.blank)))
+            }
+            Delta::Call { .. } => {
+                self.has_calls = true;
+                Some(delta)
+            }
+            Delta::Finish(_) if !self.has_calls && !self.blank.is_empty() => {
+                self.ready.extend(self.held.drain(..));
+                self.ready.push_back(Delta::Text(std::mem::take(&mut self.blank)));
+                Some(delta)
+            }
+            other => Some(other),
+        }
+    }
+
     fn malformed(&self, reason: String) -> BackendError {
         self.error(200, Fault::Malformed(reason), None)
     }
 
     fn error(&self, status: u16, fault: Fault, retry_after: Option<Duration>) -> BackendError {
-        let (target, model) = (&self.target.shown, &self.profile.model);
-        error_of(fault, target, model, &self.target.redactor, status, retry_after)
+        let model = &self.profile.model;
+        error_of(fault, self.shown(), model, &self.target.redactor, status, retry_after)
     }
+}
+
+/// How many bytes tell server-sent events from a body.
+const SSE_START: usize = 16;
+
+/// Whether a body begins like server-sent events do.
+fn is_sse(body: &[u8]) -> bool {
+    let body = body
+        .strip_prefix("\u{feff}".as_bytes())
+        .unwrap_or(body)
+        .trim_ascii_start();
+    [b":".as_slice(), b"data:", b"event:"]
+        .iter()
+        .any(|start| body.starts_with(start))
 }
 
 /// Whether a provider says that it has no response of this id, or no use for one.

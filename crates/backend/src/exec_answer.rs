@@ -373,7 +373,8 @@ impl Answer {
                 frames.push(&buffer[..n], &mut events).ok()?;
                 let is_last = |event: &crate::sse::Event| {
                     let value: Value = serde_json::from_str(&event.data).unwrap_or_default();
-                    value.get("done").is_some() || value.get("error").is_some()
+                    let set = |name: &str| value.get(name).filter(|v| **v != Value::Bool(false));
+                    set("done").is_some() || set("error").is_some_and(|error| !error.is_null())
                 };
                 if events.iter().any(is_last) {
                     return buffer[..n].ends_with(b"\n").then_some(running);

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::conversation::{Delta, FinishReason, View};
 use crate::dialect::{Dialect, Fault, StreamDecoder, write_json};
+use crate::halves::repair;
 use crate::openai::OpenAi;
 use crate::profile::Profile;
 use crate::refusal;
@@ -85,7 +86,7 @@ impl StreamDecoder for AnswerDecoder {
             let shown = brief(&event.data, 200);
             Fault::Malformed(format!("line {} of its answer {what}: {shown}", self.line))
         };
-        let value: Value = serde_json::from_str(&event.data).map_err(|e| bad(format!("is not JSON ({e})")))?;
+        let value: Value = serde_json::from_str(&repair(&event.data)).map_err(|e| bad(format!("is not JSON ({e})")))?;
         let map = value.as_object().ok_or_else(|| bad("is not an object".into()))?;
         let known = ["text", "reasoning", "part", "call", "usage", "error", "done"];
         if !known.iter().any(|name| map.contains_key(*name)) {
@@ -120,7 +121,8 @@ impl StreamDecoder for AnswerDecoder {
             return Err(refused(error, map));
         }
         match map.get("done") {
-            None | Some(Value::Null | Value::Bool(false)) => return Ok(false),
+            None | Some(Value::Bool(false)) => return Ok(false),
+            // `null` as well: a program that has nothing to say of the end.
             Some(done) => out.push(Delta::Finish(self.finish(done.get("finish").and_then(Value::as_str)))),
         }
         self.complete = true;
@@ -205,6 +207,8 @@ mod tests {
         );
         assert!(matches!(&deltas[5], Delta::Usage(u) if u.tt == Some(5)));
         assert_eq!(deltas[6], Delta::Finish(FinishReason::ToolCalls));
+        assert_eq!(decode(&[r#"{"text":"a","done":false}"#]).1, Ok(false));
+        assert_eq!(decode(&[r#"{"done":null}"#]).1, Ok(true));
         let (deltas, _) = decode(&[r#"{"text":"a","done":{"finish":"length"}}"#]);
         assert_eq!(deltas[1], Delta::Finish(FinishReason::Length));
     }

@@ -1,5 +1,7 @@
 //! Google's Gemini API, `generateContent`: encoding.
 
+use std::ops::Range;
+
 use decanus_base::Secret;
 use decanus_chat::{FunctionCall, ProviderParts, Role, ToolDefinition};
 use serde_json::{Map, Value, json};
@@ -9,7 +11,7 @@ use crate::conversation::Delta;
 use crate::count::CountApi;
 use crate::dialect::{Dialect, Fault, Request, StreamDecoder, missing_key, write_json, write_members};
 use crate::embed::EmbeddingApi;
-use crate::gemini_decode::{GeminiDecoder, decode};
+use crate::gemini_decode::{BETWEEN, GeminiDecoder, decode};
 use crate::image::ImageApi;
 use crate::open_message::{add, close};
 use crate::profile::Profile;
@@ -138,9 +140,7 @@ impl Dialect for Gemini {
                 }
                 close(out);
                 let signatures = Signatures::of(parts.as_ref());
-                let mut content = signatures.texts(text.as_deref().unwrap_or_default());
-                let calls = calls.iter().enumerate();
-                content.extend(calls.map(|(position, call)| signatures.call(position, call, names)));
+                let mut content = signatures.content(text.as_deref().unwrap_or_default(), calls, names);
                 if content.is_empty() {
                     content.push(json!({"text": NO_TEXT}));
                 }
@@ -248,32 +248,60 @@ impl<'a> Signatures<'a> {
         Self(own.into_iter().flat_map(|p| &p.parts).collect())
     }
 
-    /// The parts of a text: the signed ones are what they were, and what is between them is one each.
-    fn texts(&self, text: &str) -> Vec<Value> {
-        let mut parts = Vec::new();
-        let mut done = 0;
+    /// Texts and calls, each in its place; without one, calls stand behind the text.
+    fn content(&self, text: &str, calls: &[FunctionCall], names: &ToolNames) -> Vec<Value> {
+        let mut content = Vec::new();
+        let (mut done, mut used) = (0, 0);
+        for (position, call) in calls.iter().enumerate() {
+            let place = self.place(position, text).unwrap_or(text.len()).max(done);
+            self.texts(text, done..place, &mut used, &mut content);
+            content.push(self.call(position, call, names));
+            done = place;
+        }
+        self.texts(text, done..text.len(), &mut used, &mut content);
+        content
+    }
+
+    /// How much of the text stood before a call that a text followed; nothing when the text is another one now.
+    fn place(&self, position: usize, text: &str) -> Option<usize> {
+        let own = |part: &&&Value| part["functionCall"].as_u64() == Some(position as u64) && part.get("at").is_some();
+        let part = self.0.iter().find(own)?;
+        let number = |n: usize| part["at"][n].as_u64().and_then(|at| usize::try_from(at).ok());
+        number(0).filter(|at| number(1) == Some(text.len()) && text.is_char_boundary(*at))
+    }
+
+    /// The parts of a piece of the text: the signed ones are what they were, and what is between them is one each.
+    /// `used` counts the signatures that have found their places.
+    fn texts(&self, text: &str, range: Range<usize>, used: &mut usize, parts: &mut Vec<Value>) {
+        let mut done = range.start;
         let plain = |from: usize, to: usize, parts: &mut Vec<Value>| {
             // A text of blanks says nothing, and may be refused.
-            if let Some(piece) = text.get(from..to).filter(|t| !t.trim().is_empty()) {
-                parts.push(json!({"text": piece}));
-            }
+            let Some(piece) = text.get(from..to).filter(|t| !t.trim().is_empty()) else {
+                return;
+            };
+            let is_behind = from == range.start && from > 0;
+            let piece = piece.strip_prefix(BETWEEN).filter(|_| is_behind).unwrap_or(piece);
+            parts.push(json!({"text": piece}));
         };
-        for part in &self.0 {
+        for (position, part) in self.0.iter().enumerate().skip(*used) {
             let at = |n: usize| part.pointer(&format!("/text/{n}")).and_then(Value::as_u64);
             let (Some(from), Some(to)) = (at(0), at(1)) else {
                 continue;
             };
             let (from, to) = (from as usize, to as usize);
+            if to > range.end && to <= text.len() {
+                break;
+            }
             // Places in another text than the one that was signed are none.
             let Some(signed) = text.get(from..to).filter(|_| from >= done) else {
                 continue;
             };
-            plain(done, from, &mut parts);
+            plain(done, from, parts);
             parts.push(json!({"text": signed, "thoughtSignature": part["thoughtSignature"]}));
             done = to;
+            *used = position + 1;
         }
-        plain(done, text.len(), &mut parts);
-        parts
+        plain(done, range.end, parts);
     }
 
     fn call(&self, position: usize, call: &FunctionCall, names: &ToolNames) -> Value {
@@ -285,7 +313,8 @@ impl<'a> Signatures<'a> {
         function.insert("args".into(), input_object(&call.arguments));
         let mut part = json!({"functionCall": function});
         let mut own = self.0.iter();
-        let own = own.find(|p| p["functionCall"].as_u64() == Some(position as u64));
+        let is_of = |p: &&&Value| p["functionCall"].as_u64() == Some(position as u64);
+        let own = own.find(|p| is_of(p) && p.get("thoughtSignature").is_some());
         if let Some(own) = own {
             part["thoughtSignature"] = own["thoughtSignature"].clone();
         }
@@ -299,12 +328,15 @@ fn members(request: &Request<'_>) -> Result<Map<String, Value>, Fault> {
     let all = request.parameters(&[]);
     let mut members = Map::new();
     let mut config = Map::new();
+    let mut effort = None;
     for (name, value) in request.parameters(&RESERVED) {
         match (camel(&name).as_str(), value) {
             ("generationConfig", Value::Object(map)) => config.extend(map.into_iter().map(|(n, v)| (camel(&n), v))),
             ("maxTokens" | "maxCompletionTokens", value) => {
                 config.entry("maxOutputTokens").or_insert(value);
             }
+            ("reasoningEffort", Value::Null) => {}
+            ("reasoningEffort", value) => effort = Some(value),
             ("stop", value) => {
                 let list = if value.is_array() { value } else { json!([value]) };
                 config.entry("stopSequences").or_insert(list);
@@ -316,6 +348,11 @@ fn members(request: &Request<'_>) -> Result<Map<String, Value>, Fault> {
                 config.insert(name.to_owned(), value);
             }
         }
+    }
+    if let Some(effort) = effort
+        && !config.contains_key("thinkingConfig")
+    {
+        config.insert("thinkingConfig".into(), thinking(&effort, &request.profile.model)?);
     }
     let instructions = view.messages.iter().filter(|m| m.role == Role::System);
     let mut system: Vec<&str> = instructions.map(|m| m.content.as_str()).collect();
@@ -355,6 +392,32 @@ fn members(request: &Request<'_>) -> Result<Map<String, Value>, Fault> {
     }
     members.sort_keys();
     Ok(members)
+}
+
+/// `thinkingConfig` from `reasoning_effort`, which is OpenAI's: models since Gemini 3 take a level, those before a number of
+/// tokens. The numbers are those of Google's own interface for OpenAI's clients.
+fn thinking(effort: &Value, model: &str) -> Result<Value, Fault> {
+    let (level, budget) = match effort.as_str().unwrap_or_default() {
+        "none" => ("minimal", 0),
+        "minimal" => ("minimal", 1024),
+        "low" => ("low", 1024),
+        "medium" => ("medium", 8192),
+        "high" | "xhigh" | "max" => ("high", 24_576),
+        _ => {
+            return Err(Fault::Config(format!(
+                "`reasoning_effort` is {effort}; expected none, minimal, low, medium or high"
+            )));
+        }
+    };
+    let version = model.split_once("gemini-").map(|(_, rest)| rest);
+    let version = version.and_then(|rest| rest.split('-').next()?.parse::<f32>().ok());
+    match version {
+        Some(version) if version < 2.5 => Err(Fault::Config(format!(
+            "`{model}` can't think; leave out `reasoning_effort`"
+        ))),
+        Some(version) if version < 3.0 => Ok(json!({"thinkingBudget": budget})),
+        _ => Ok(json!({"thinkingLevel": level})),
+    }
 }
 
 /// `functionCallingConfig` from `tool_choice`.
@@ -423,12 +486,13 @@ mod tests {
         };
         let all = parts(json!([{"text": [2, 5], "thoughtSignature": "s"}, {"text": [5, 5], "thoughtSignature": "t"}]));
         let signatures = Signatures::of(Some(&all));
+        let texts = |text: &str| Value::from(signatures.content(text, &[], &ToolNames::default()));
         let expected = json!([{"text": "ñ"}, {"text": "abc", "thoughtSignature": "s"},
             {"text": "", "thoughtSignature": "t"}, {"text": "d"}]);
-        assert_eq!(Value::from(signatures.texts("ñabcd")), expected);
+        assert_eq!(texts("ñabcd"), expected);
         // Another text, and one that would be cut within a character.
-        assert_eq!(Value::from(signatures.texts("x")), json!([{"text": "x"}]));
+        assert_eq!(texts("x"), json!([{"text": "x"}]));
         let kept = json!([{"text": "xññ"}, {"text": "", "thoughtSignature": "t"}]);
-        assert_eq!(Value::from(signatures.texts("xññ")), kept);
+        assert_eq!(texts("xññ"), kept);
     }
 }

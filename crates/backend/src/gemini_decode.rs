@@ -12,6 +12,9 @@ use crate::dialect::{Fault, StreamDecoder};
 use crate::refusal;
 use crate::sse::Event;
 
+/// What is put between two texts of an answer that something else stood between.
+pub(crate) const BETWEEN: &str = "\n\n";
+
 /// Decodes a whole body.
 ///
 /// # Errors
@@ -43,6 +46,10 @@ pub(crate) struct GeminiDecoder {
     calls: u64,
     /// How much text has been given out, in bytes: signatures belong to places in it.
     text: usize,
+    /// How much text stood before each call, and whether the last part was a call.
+    places: Vec<usize>,
+    after_call: bool,
+    ends_blank: bool,
     usage: Map<String, Value>,
     finish: Option<FinishReason>,
     message: Option<String>,
@@ -145,6 +152,8 @@ impl GeminiDecoder {
             });
             out.extend(signature.map(|s| Delta::Part(json!({"functionCall": self.calls, "thoughtSignature": s}))));
             self.calls += 1;
+            self.places.push(self.text);
+            self.after_call = true;
             return;
         }
         // Pictures, code that ran, and what we do not know, are no texts.
@@ -156,6 +165,15 @@ impl GeminiDecoder {
                 out.push(Delta::Reasoning(text.to_owned()));
             }
             return;
+        }
+        if !text.trim().is_empty() {
+            // What stands on both sides of a call is two texts.
+            let is_apart = std::mem::take(&mut self.after_call) && self.text > 0 && !self.ends_blank;
+            if is_apart && !text.starts_with(char::is_whitespace) {
+                self.text += BETWEEN.len();
+                out.push(Delta::Text(BETWEEN.to_owned()));
+            }
+            self.ends_blank = text.ends_with(char::is_whitespace);
         }
         let from = self.text;
         self.text += text.len();
@@ -171,6 +189,11 @@ impl GeminiDecoder {
             None => FinishReason::Stop,
             Some(reason) => reason,
         };
+        // A call that a text follows goes back before it.
+        let behind = (0..).zip(&self.places).filter(|(_, at)| **at < self.text);
+        out.extend(
+            behind.map(|(call, at): (u64, _)| Delta::Part(json!({"functionCall": call, "at": [at, self.text]}))),
+        );
         // What the provider says of an answer that it did not give.
         if let Some(message) = self.message.take().filter(|_| self.text == 0 && self.calls == 0) {
             out.push(Delta::Text(message));

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use decanus_chat::{Role, ToolDefinition};
+use decanus_chat::{Message, Role, ToolDefinition};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use reqwest::Url;
@@ -134,6 +134,7 @@ impl<D: Dialect> HttpBackend<D> {
         let (url, stream_url) = (url(paths[0])?, url(paths[1])?);
         Ok(Target {
             shown: show_url(&url),
+            stream_shown: show_url(&stream_url),
             url,
             stream_url,
             headers: headers(profile, &*self.dialect).map_err(fail)?,
@@ -239,6 +240,16 @@ struct Encoded {
     whole: Option<(String, Vec<u8>)>,
 }
 
+/// The messages with an instruction behind the first ones.
+fn instructed(messages: &[Message], words: &str) -> Vec<Message> {
+    let mut messages = messages.to_vec();
+    match messages.first_mut().filter(|first| first.role == Role::System) {
+        Some(first) => first.content = format!("{}\n\n{words}", first.content),
+        None => messages.insert(0, Message::system(words)),
+    }
+    messages
+}
+
 /// Tools in the form in which they are sent.
 struct Offer {
     tools: Vec<ToolDefinition>,
@@ -275,13 +286,19 @@ impl<D: Dialect> HttpConversation<D> {
             }
         };
         let offer = self.offer.insert(offer);
-        let request = Request {
+        let mut request = Request {
             profile: &self.profile,
             view,
             names: &offer.names,
             stream,
             previous: None,
         };
+        let instructed = self
+            .dialect
+            .instruction(&request)
+            .map(|words| instructed(view.messages, &words));
+        let instructed = instructed.as_deref().map(|messages| View { messages, ..*view });
+        request.view = instructed.as_ref().unwrap_or(view);
         if let Some(dialect) = self.dialect.for_request(&request) {
             self.dialect = Arc::new(dialect);
         }
@@ -399,7 +416,7 @@ impl<D: Dialect> Conversation for HttpConversation<D> {
         let body = self.encode(view, stream)?.body;
         let body = String::from_utf8(body).map_err(|e| BackendError::Internal(e.to_string()))?;
         Ok(DryRun {
-            target: format!("POST {}", self.target.shown),
+            target: format!("POST {}", self.target.shown(stream)),
             body,
         })
     }

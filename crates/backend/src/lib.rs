@@ -29,6 +29,7 @@ pub mod frames;
 pub mod gemini;
 mod gemini_decode;
 mod generate;
+mod halves;
 pub mod http;
 pub mod huggingface;
 mod huggingface_settings;

@@ -79,6 +79,10 @@ impl Dialect for Ollama {
         base_path(path)
     }
 
+    fn thinks_in_text(&self) -> bool {
+        true
+    }
+
     fn framing(&self) -> Framing {
         Framing::Lines
     }

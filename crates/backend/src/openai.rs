@@ -11,6 +11,7 @@ use crate::image::ImageApi;
 use crate::openai_decode::{ChatDecoder, decode};
 use crate::profile::Profile;
 use crate::refusal;
+use crate::structured::words_without_object;
 use crate::tool_choice::ToolChoice;
 use crate::tool_names::{ToolNames, short_id};
 use crate::turns::{Media, Turn};
@@ -98,6 +99,16 @@ impl Dialect for OpenAi {
         missing_key(url)
     }
 
+    fn thinks_in_text(&self) -> bool {
+        true
+    }
+
+    fn instruction(&self, request: &Request<'_>) -> Option<String> {
+        // vLLM takes any schema.
+        let format = request.parameter("format").filter(|_| self.backend != "vllm");
+        words_without_object(format)
+    }
+
     fn images(&self) -> Option<ImageApi> {
         // Open WebUI has its pictures elsewhere, and vLLM makes none.
         (self.backend == "openai").then_some(ImageApi::OpenAi("/images/generations"))
@@ -167,6 +178,10 @@ impl Dialect for OpenAi {
                 // Items of the Responses API, which a server of both may have made, have a type.
                 let own = own.flat_map(|p| &p.parts).filter_map(Value::as_object);
                 for part in own.filter(|p| !p.contains_key("type")) {
+                    // Servers that give reasoning answer with an empty text, and take their own message back.
+                    if text.is_none() {
+                        value["content"] = "".into();
+                    }
                     part.iter().for_each(|(name, text)| value[name] = text.clone());
                 }
                 value["tool_calls"] = calls.into();
@@ -202,7 +217,7 @@ impl Dialect for OpenAi {
             )));
         }
         let format = request.parameter("format");
-        if let Some(format) = format.filter(|f| !f.is_null()) {
+        if let Some(format) = format.filter(|f| !f.is_null() && self.instruction(request).is_none()) {
             members.insert("response_format".into(), response_format(format, request)?);
         }
         if request.view.tools.is_empty() {
@@ -241,7 +256,7 @@ impl Dialect for OpenAi {
 fn content_part(media: &Media) -> Value {
     match media.is_pdf {
         false => json!({"type": "image_url", "image_url": {"url": media.url}}),
-        true => json!({"type": "file", "file": {"filename": "document.pdf", "file_data": media.url}}),
+        true => json!({"type": "file", "file": {"filename": media.file_name(), "file_data": media.plain_url()}}),
     }
 }
 

@@ -22,6 +22,11 @@ pub(crate) trait Reader: Sync {
     /// Reads the body of an answer that is an error by its status.
     fn refusal(&self, status: u16, body: &[u8]) -> Fault;
 
+    /// Whether thoughts may stand at the beginning of the text.
+    fn thinks_in_text(&self) -> bool {
+        false
+    }
+
     /// What to warn of when the prompt was cut.
     fn prompt_was_cut(&self, usage: &Usage) -> Option<String>;
 }
@@ -48,6 +53,10 @@ impl Reader for Chat<'_> {
         self.dialect.refusal(status, body)
     }
 
+    fn thinks_in_text(&self) -> bool {
+        self.dialect.thinks_in_text()
+    }
+
     fn prompt_was_cut(&self, usage: &Usage) -> Option<String> {
         self.dialect.prompt_was_cut(self.sent, usage)
     }
@@ -72,6 +81,11 @@ pub(crate) fn error_of(
             message,
         } => BackendError::Refused {
             target,
+            // Nobody has sent a number that goes with a code inside an answer of status 200.
+            shown: match status {
+                200 => code.clone().map(clean).or(inner.map(|number| number.to_string())),
+                status => Some(status.to_string()),
+            },
             // Inside a stream of status 200 the error's own number is the better one.
             status: if status == 200 { inner.unwrap_or(200) } else { status },
             code: code.map(clean),

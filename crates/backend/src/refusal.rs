@@ -14,6 +14,9 @@ pub fn from_body(status: u16, body: &[u8]) -> Fault {
     }
     let message = if text.is_empty() {
         "the answer is empty".to_owned()
+    } else if let Some(title) = page_title(text).filter(|_| status >= 500) {
+        // What stands before the server has no answer of it; the URL is right.
+        format!("the answer is a web page: {title}")
     } else if looks_like_html(text) {
         "the answer is a web page; check that `url` is the API's base, such as https://host/v1".to_owned()
     } else {
@@ -163,6 +166,20 @@ fn is_too_long(message: &str) -> bool {
     .any(|words| low.contains(words))
 }
 
+/// The title of a web page.
+fn page_title(text: &str) -> Option<String> {
+    if !looks_like_html(text) {
+        return None;
+    }
+    // In ASCII, so that places in it are places in the text.
+    let low = text.to_ascii_lowercase();
+    let open = low.find("<title")?;
+    let from = open + low[open..].find('>')? + 1;
+    let to = from + low[from..].find("</title")?;
+    let title = text[from..to].split_whitespace().collect::<Vec<_>>().join(" ");
+    (!title.is_empty()).then(|| brief(&title, 200))
+}
+
 /// Whether a body is a web page.
 pub fn looks_like_html(text: &str) -> bool {
     let start: String = text
@@ -218,6 +235,14 @@ mod tests {
         assert_eq!(message("plain words\n"), is(None, "plain words"));
         assert!(message("<!DOCTYPE html><p>").2.contains("`url`"));
         assert_eq!(message("").2, "the answer is empty");
+        let page = "<html>\n<head><Title>502  Bad\nGateway</title></head><body>ñ</body></html>";
+        assert!(message(page).2.contains("`url`"));
+        let said = |page: &str| match from_body(502, page.as_bytes()) {
+            Fault::Refused { message, .. } => message,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(said(page), "the answer is a web page: 502 Bad Gateway");
+        assert!(said("<html><title></title>").contains("`url`"));
     }
 
     #[test]

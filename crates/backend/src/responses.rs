@@ -16,9 +16,10 @@ use crate::openai::{bearer, is_openai, missing_key};
 use crate::profile::Profile;
 use crate::refusal;
 use crate::responses_decode::{ResponsesDecoder, decode};
+use crate::structured::words_without_object;
 use crate::tool_choice::ToolChoice;
 use crate::tool_names::{ToolNames, short_id};
-use crate::turns::{Media, Turn};
+use crate::turns::{Media, Turn, is_made_of};
 
 /// Parameters that the request sets itself, and options that are for us.
 const RESERVED: [&str; 6] = ["model", "input", "tools", "stream", "stream_options", "format"];
@@ -77,25 +78,24 @@ impl Responses {
             .filter(|p| p.backend == self.backend)
             .map(|p| p.parts.iter().filter(|part| kind(part).is_some()).collect())
             .unwrap_or_default();
-        let count = |wanted: &str| own.iter().filter(|part| kind(part) == Some(wanted)).count();
-        let (marked_texts, marked_calls) = (count("message"), count("function_call"));
+        let is = |part: &&&Value, wanted: &str| kind(part) == Some(wanted);
+        let marked_texts: Vec<&&Value> = own.iter().filter(|part| is(part, "message")).collect();
+        let marked_calls = own.iter().filter(|part| is(part, "function_call")).count();
         let mut items = Vec::new();
-        if (marked_texts, marked_calls) != (0, 0) {
-            if marked_calls == calls.len() && marked_texts == usize::from(text.is_some()) {
-                let mut calls = calls.iter();
-                for part in own {
-                    match kind(part) {
-                        Some("message") => items.extend(text.map(|text| said_as(part, text))),
-                        Some("function_call") => {
-                            items.extend(calls.next().map(|c| call_item(c, names, part.get("id"))));
-                        }
-                        _ => items.push(part.clone()),
-                    }
-                }
-                return items;
-            }
-        } else {
+        if marked_texts.is_empty() && marked_calls == 0 {
             items.extend(own.into_iter().cloned());
+        } else if let Some(texts) = texts_of(&marked_texts, text).filter(|_| marked_calls == calls.len()) {
+            let (mut texts, mut calls) = (texts.into_iter(), calls.iter());
+            for part in own {
+                match kind(part) {
+                    Some("message") => items.extend(texts.next().map(|text| said_as(part, text))),
+                    Some("function_call") => {
+                        items.extend(calls.next().map(|c| call_item(c, names, part.get("id"))));
+                    }
+                    _ => items.push(part.clone()),
+                }
+            }
+            return items;
         }
         items.extend(text.map(|text| self.said(text)));
         items.extend(calls.iter().map(|call| call_item(call, names, None)));
@@ -107,9 +107,23 @@ fn kind(item: &Value) -> Option<&str> {
     item.get("type").and_then(Value::as_str)
 }
 
+/// The text of each message that an answer had, if what is stored is still what they said together.
+fn texts_of<'a>(marks: &[&&'a Value], text: Option<&'a str>) -> Option<Vec<&'a str>> {
+    match (marks, text) {
+        ([], None) => Some(Vec::new()),
+        ([_], Some(text)) => Some(vec![text]),
+        ([_, _, ..], Some(text)) => {
+            let texts: Option<Vec<&str>> = marks.iter().map(|mark| mark.get("text")?.as_str()).collect();
+            texts.filter(|texts| is_made_of(text, texts))
+        }
+        _ => None,
+    }
+}
+
 /// A text under the id and with the marks that the provider gave it.
 fn said_as(part: &Value, text: &str) -> Value {
     let mut item = part.as_object().cloned().unwrap_or_default();
+    item.shift_remove("text");
     item.insert("role".into(), "assistant".into());
     item.insert("status".into(), "completed".into());
     item.insert(
@@ -136,7 +150,7 @@ fn call_item(call: &FunctionCall, names: &ToolNames, id: Option<&Value>) -> Valu
 fn media_item(media: &Media) -> Value {
     let content = match (media.is_pdf, media.data()) {
         (false, _) => json!({"type": "input_image", "image_url": media.url}),
-        (true, Some(_)) => json!({"type": "input_file", "filename": "document.pdf", "file_data": media.url}),
+        (true, Some(_)) => json!({"type": "input_file", "filename": media.file_name(), "file_data": media.plain_url()}),
         (true, None) => json!({"type": "input_file", "file_url": media.url}),
     };
     json!({"role": "user", "content": [content]})
@@ -180,6 +194,12 @@ impl Dialect for Responses {
 
     fn missing_key(&self, url: &str) -> Option<String> {
         missing_key(url)
+    }
+
+    fn instruction(&self, request: &Request<'_>) -> Option<String> {
+        // vLLM takes any schema.
+        let format = request.parameter("format").filter(|_| self.backend != "vllm");
+        words_without_object(format)
     }
 
     fn images(&self) -> Option<ImageApi> {
@@ -232,7 +252,7 @@ impl Dialect for Responses {
         }
         gather(&mut members, "reasoning");
         gather(&mut members, "text");
-        if let Some(format) = given("format") {
+        if let Some(format) = given("format").filter(|_| self.instruction(request).is_none()) {
             set_format(&mut members, format, profile)?;
         }
         let system = leading_system(view.messages);

@@ -77,8 +77,19 @@ struct Item {
     arguments: String,
     /// The item when it was whole.
     whole: Value,
+    /// Whether it has been said that the item is skipped.
+    skipped: bool,
     /// Whether the item has been found in the whole response.
     listed: bool,
+}
+
+impl Item {
+    /// What a message says.
+    fn text(&self) -> String {
+        let mut pieces: Vec<_> = self.given.iter().collect();
+        pieces.sort();
+        pieces.into_iter().map(|(_, text)| text.as_str()).collect()
+    }
 }
 
 /// Decodes a stream of `response.…` events.
@@ -234,42 +245,41 @@ impl ResponsesDecoder {
         Ok(())
     }
 
-    /// Reasoning items, and where among them the text and the calls stand: what has been sent together must come back
-    /// together.
+    /// Reasoning items, and where among them the texts and the calls stand: what has been sent together must come back
+    /// together. Without reasoning only an order that is not "a text, then calls" has to be kept.
     fn parts(&self, order: &[usize], out: &mut Vec<Delta>) {
         let missing = (0..self.items.len()).filter(|at| !order.contains(at));
         let order: Vec<&Item> = order.iter().copied().chain(missing).map(|at| &self.items[at]).collect();
-        let is_kept = |item: &Item| item.kind == "reasoning" && item.whole.is_object();
-        if !order.iter().any(|item| is_kept(item)) {
+        let is_reasoning = |item: &Item| item.kind == "reasoning" && item.whole.is_object();
+        let is_text = |item: &Item| item.kind == "message" && !item.text().trim().is_empty();
+        let is_call = |item: &Item| item.kind == "function_call" && item.call.is_some();
+        let texts = order.iter().filter(|item| is_text(item)).count();
+        let first_call = order.iter().position(|item| is_call(item));
+        let is_behind = first_call.is_some_and(|at| order[at..].iter().any(|item| is_text(item)));
+        if texts < 2 && !is_behind && !order.iter().any(|item| is_reasoning(item)) {
             return;
         }
-        // All texts are one text later; it stands where the last one stood.
-        let last_text = order
-            .iter()
-            .rposition(|item| item.kind == "message" && item.given.values().any(|t| !t.is_empty()));
-        for (i, item) in order.into_iter().enumerate() {
-            match item.kind.as_str() {
-                "reasoning" if is_kept(item) => out.push(Delta::Part(item.whole.clone())),
-                "message" if last_text == Some(i) => {
-                    let mut mark = json!({"type": "message"});
-                    for name in ["id", "phase"] {
-                        if let Some(value) = text(&item.whole, name) {
-                            mark[name] = value.into();
-                        }
-                    }
-                    out.push(Delta::Part(mark));
+        for item in order {
+            let names: &[&str] = match item.kind.as_str() {
+                "reasoning" if is_reasoning(item) => {
+                    out.push(Delta::Part(item.whole.clone()));
+                    continue;
                 }
-                "function_call" if item.call.is_some() => {
-                    let mut mark = json!({"type": "function_call"});
-                    for name in ["id", "call_id"] {
-                        if let Some(value) = text(&item.whole, name) {
-                            mark[name] = value.into();
-                        }
-                    }
-                    out.push(Delta::Part(mark));
+                "message" if is_text(item) => &["id", "phase"],
+                "function_call" if is_call(item) => &["id", "call_id"],
+                _ => continue,
+            };
+            let mut mark = json!({"type": item.kind});
+            for name in names {
+                if let Some(value) = text(&item.whole, name) {
+                    mark[*name] = value.into();
                 }
-                _ => {}
             }
+            // The stored text is that of all messages.
+            if texts > 1 && item.kind == "message" {
+                mark["text"] = item.text().into();
+            }
+            out.push(Delta::Part(mark));
         }
     }
 
@@ -389,8 +399,12 @@ impl ResponsesDecoder {
                 self.open(at, item, out);
                 self.argue_rest(at, item.get("arguments"), out);
             }
-            // The provider has run these itself, or shows a picture that nobody asked for.
-            kind => tracing::debug!(kind, "an item of the answer is skipped"),
+            // What the provider's own search has done is in the text.
+            "web_search_call" => {}
+            kind if !std::mem::replace(&mut self.items[at].skipped, true) => {
+                out.push(Delta::Warning(format!("an item `{kind}` of the answer is skipped")));
+            }
+            _ => {}
         }
     }
 

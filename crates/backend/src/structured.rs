@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::dialect::Fault;
+use crate::wire_schema::inline;
 
 /// What an answer is to look like.
 #[derive(Debug, Clone, PartialEq)]
@@ -76,6 +77,18 @@ impl Format {
             ),
         }
     }
+}
+
+/// The words for a schema that is no object's, for providers that take only objects as the root of an answer. None: the
+/// format can be sent as it is, or is wrong, which is said where it is sent.
+pub(crate) fn words_without_object(format: Option<&Value>) -> Option<String> {
+    let format = Format::read(format).ok().flatten()?;
+    let Format::Schema { schema, .. } = &format else {
+        return None;
+    };
+    let is_object = |schema: &Value| schema["type"] == "object" || schema.get("properties").is_some();
+    let is_object = is_object(schema) || (schema.get("$ref").is_some() && is_object(&inline(schema)));
+    (!is_object).then(|| format.instruction())
 }
 
 #[cfg(test)]

@@ -4,9 +4,11 @@
 //! one assistant message with all calls, then one output for every call, in call order, each under an id of its own.
 //! The rules are the same for every HTTP dialect, so they are here and not in the dialects.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use decanus_chat::{FunctionCall, FunctionCallOutput, Message, ProviderParts, Role};
+use serde_json::Value;
 
 /// What the model reads in place of an output that was never written.
 pub const INTERRUPTED: &str = "interrupted; whether it ran is unknown";
@@ -45,8 +47,51 @@ pub struct Media {
 impl Media {
     /// Media type and base64 text of a `data:` URL; none for a URL that the provider fetches.
     pub fn data(&self) -> Option<(&str, &str)> {
-        self.url.strip_prefix("data:")?.split_once(";base64,")
+        let (kind, data) = self.url.strip_prefix("data:")?.split_once(";base64,")?;
+        Some((kind.split(';').next().unwrap_or(kind), data))
     }
+
+    /// The `data:` URL without the parameters of its type; any other URL as it is.
+    pub fn plain_url(&self) -> Cow<'_, str> {
+        match self.data() {
+            Some((kind, data)) if !self.url[5..].starts_with(&format!("{kind};base64,")) => {
+                Cow::Owned(format!("data:{kind};base64,{data}"))
+            }
+            _ => Cow::Borrowed(&self.url),
+        }
+    }
+
+    /// The name of the file: that of the parameter `name` of a `data:` URL, else `document.pdf`.
+    pub fn file_name(&self) -> String {
+        let head = self
+            .url
+            .strip_prefix("data:")
+            .and_then(|url| url.split_once(";base64,"));
+        let given = head.and_then(|(head, _)| head.split(';').find_map(|part| part.strip_prefix("name=")));
+        let name = given.map(unescaped).filter(|name| !name.trim().is_empty());
+        name.unwrap_or_else(|| "document.pdf".into())
+    }
+}
+
+/// A text with its `%XX` as the bytes that they stand for.
+fn unescaped(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, more)) = rest.split_first() {
+        let digits = more.get(..2).and_then(|two| std::str::from_utf8(two).ok());
+        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match byte.filter(|_| *first == b'%') {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &more[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = more;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// The output of a call, under the id that the call is sent with.
@@ -217,6 +262,67 @@ pub fn next_group(rest: &[Message], at: usize, ids: &mut WireIds) -> Result<Grou
     })
 }
 
+/// Whether a text is these pieces and nothing else; what stands between them may be blank. So a provider that keeps the
+/// pieces knows whether somebody has changed the text since.
+pub fn is_made_of(text: &str, pieces: &[&str]) -> bool {
+    let mut rest = text.trim();
+    for piece in pieces {
+        match rest.strip_prefix(piece.trim()) {
+            Some(more) => rest = more.trim_start(),
+            None => return false,
+        }
+    }
+    rest.is_empty()
+}
+
+/// What a part of an answer is that was kept for its backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept<'a> {
+    /// A text in its place.
+    Text(&'a str),
+    /// The place of a call; the call itself is a record of its own.
+    Call,
+    /// What only the backend understands.
+    Opaque,
+}
+
+/// The content of an answer: everything in its place where that was kept and text and calls are still what they were,
+/// else the opaque parts, then the text, then the calls.
+pub fn in_order(
+    parts: Vec<Value>,
+    kind: impl Fn(&Value) -> Kept<'_>,
+    text: Option<&str>,
+    as_block: impl Fn(&str) -> Value,
+    calls: Vec<Value>,
+) -> Vec<Value> {
+    let texts: Vec<&str> = parts
+        .iter()
+        .filter_map(|part| match kind(part) {
+            Kept::Text(text) => Some(text),
+            _ => None,
+        })
+        .collect();
+    let places = parts.iter().filter(|part| kind(part) == Kept::Call).count();
+    let has_texts = !texts.is_empty();
+    let same = (text.is_none() || has_texts) && is_made_of(text.unwrap_or_default(), &texts);
+    let same = (same || (text.is_none() && !has_texts)) && (places == 0 || places == calls.len());
+    let mut calls = calls.into_iter();
+    let mut content = Vec::new();
+    for part in parts {
+        match kind(&part) {
+            Kept::Opaque => content.push(part),
+            Kept::Text(_) if same => content.push(part),
+            Kept::Call if same => content.extend(calls.next()),
+            Kept::Text(_) | Kept::Call => {}
+        }
+    }
+    if !same {
+        content.extend(text.map(as_block));
+    }
+    content.extend(calls);
+    content
+}
+
 fn other(message: &Message) -> Option<Turn> {
     match message.role {
         Role::System => Some(Turn::System(message.content.clone())),
@@ -382,6 +488,58 @@ mod tests {
             show(&[Message::new(Role::Image, "data:x"), Message::user("u")]),
             "m:data:x u:u"
         );
+    }
+
+    #[test]
+    fn documents_have_names() {
+        let of = |url: &str| Media {
+            is_pdf: true,
+            url: url.into(),
+        };
+        let named = of("data:application/pdf;name=Se%C3%B1or%20%25.pdf;base64,eA==");
+        assert_eq!(named.data(), Some(("application/pdf", "eA==")));
+        assert_eq!(named.plain_url(), "data:application/pdf;base64,eA==");
+        assert_eq!(named.file_name(), "Señor %.pdf");
+        let plain = of("data:application/pdf;base64,eA==");
+        assert_eq!(plain.plain_url(), plain.url);
+        assert_eq!(
+            (plain.file_name(), of("https://h/x.pdf").data()),
+            ("document.pdf".into(), None)
+        );
+    }
+
+    #[test]
+    fn a_text_and_its_pieces() {
+        assert!(is_made_of("a\n\nb c", &["a", "b ", "c"]));
+        assert!(is_made_of("", &[]));
+        for other in ["a", "a b", "a b c d", "x a b c", "ab"] {
+            assert!(!is_made_of(other, &["a", "b", "c"]), "{other}");
+        }
+    }
+
+    #[test]
+    fn content_stays_in_order_unless_it_was_changed() {
+        fn kind(part: &Value) -> Kept<'_> {
+            match part.as_str().unwrap_or_default() {
+                "call" => Kept::Call,
+                text if text.starts_with('t') => Kept::Text(text),
+                _ => Kept::Opaque,
+            }
+        }
+        let of = |parts: &str, text: Option<&str>, calls: &str| {
+            let list = |words: &str| words.split_whitespace().map(Value::from).collect::<Vec<_>>();
+            let content = in_order(list(parts), kind, text, |text| text.into(), list(calls));
+            content.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(of("x t1 call y t2 call", Some("t1\n\nt2"), "a b"), "x t1 a y t2 b");
+        assert_eq!(of("x t1 y t2", Some("t1t2"), "a"), "x t1 y t2 a");
+        assert_eq!(of("x call y", None, "a"), "x a y");
+        assert_eq!(of("x", Some("t"), "a"), "x t a");
+        // The text has been changed, or taken away; a call has.
+        assert_eq!(of("x t1 call y t2", Some("new"), "a"), "x y new a");
+        assert_eq!(of("x t1 call y", None, "a"), "x y a");
+        assert_eq!(of("x t1 call y t2 call", Some("t1t2"), "a"), "x y t1t2 a");
+        assert_eq!(of("call x", Some("new"), "a"), "x new a");
     }
 
     #[test]

@@ -126,6 +126,14 @@ impl<D: Dialect> Dialect for Vllm<D> {
         self.0.decoder()
     }
 
+    fn thinks_in_text(&self) -> bool {
+        self.0.thinks_in_text()
+    }
+
+    fn instruction(&self, request: &Request<'_>) -> Option<String> {
+        self.0.instruction(request)
+    }
+
     fn decode_for(&self, body: &[u8], offered: &Arc<ToolNames>) -> Result<Vec<Delta>, Fault> {
         let mut out = Vec::new();
         let mut mender = Mender::new(offered.clone());

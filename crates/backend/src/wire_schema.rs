@@ -15,8 +15,8 @@ const NAMED: [&str; 4] = ["properties", "patternProperties", "$defs", "definitio
 /// Members that hold a list of schemas.
 const LISTS: [&str; 4] = ["anyOf", "oneOf", "allOf", "prefixItems"];
 
-/// The schema with its references (`#/…`) written out. Where it contains itself, and where a reference leads nowhere, any
-/// value is allowed.
+/// The schema with its references (`#/…`) written out. Where it contains itself only the type is said, and where a
+/// reference leads nowhere any value is allowed.
 pub fn inline(schema: &Value) -> Value {
     let mut inlined = Inliner {
         root: schema,
@@ -49,7 +49,11 @@ impl<'a> Inliner<'a> {
         let mut out = Map::new();
         if let Some(target) = map.get("$ref").and_then(Value::as_str) {
             let found = target.strip_prefix('#').and_then(|path| self.root.pointer(path));
-            if let Some(found) = found.filter(|_| !self.open.contains(&target)) {
+            if self.open.contains(&target) {
+                // What is within it is left out, so its type allows at least what it allows.
+                let kind = found.and_then(|found| found.get("type"));
+                out.extend(kind.map(|kind| ("type".to_owned(), kind.clone())));
+            } else if let Some(found) = found {
                 self.open.push(target);
                 if let Value::Object(inlined) = self.schema(found, depth + 1) {
                     out = inlined;
@@ -194,19 +198,37 @@ fn types(map: &Map<String, Value>) -> (Vec<String>, bool) {
         Some(Value::Array(several)) => several.iter().filter_map(Value::as_str).collect(),
         _ => Vec::new(),
     };
-    let null = named.contains(&"null");
+    let mut null = named.contains(&"null");
     let mut others: Vec<String> = named.into_iter().filter(|t| *t != "null").map(str::to_owned).collect();
     others.dedup();
     if others.is_empty() {
-        let values = map.get("enum").and_then(Value::as_array).and_then(|v| v.first());
-        let implied = match values.or_else(|| map.get("const")) {
-            _ if map.contains_key("properties") => "object",
-            _ if map.contains_key("items") => "array",
-            Some(Value::Number(_)) => "number",
-            Some(Value::Bool(_)) => "boolean",
-            _ => "string",
-        };
-        others.push(implied.to_owned());
+        let values = map.get("const").map(std::slice::from_ref);
+        let values = values.or_else(|| map.get("enum").and_then(Value::as_array).map(Vec::as_slice));
+        if map.contains_key("properties") {
+            others.push("object".to_owned());
+        } else if map.contains_key("items") {
+            others.push("array".to_owned());
+        } else {
+            for value in values.unwrap_or_default() {
+                let kind = match value {
+                    Value::Null => {
+                        null = true;
+                        continue;
+                    }
+                    Value::Bool(_) => "boolean",
+                    Value::Number(_) => "number",
+                    Value::String(_) => "string",
+                    Value::Array(_) => "array",
+                    Value::Object(_) => "object",
+                };
+                if !others.iter().any(|known| known == kind) {
+                    others.push(kind.to_owned());
+                }
+            }
+        }
+        if others.is_empty() {
+            others.push("string".to_owned());
+        }
     }
     (others, null)
 }
@@ -242,8 +264,10 @@ fn typed(kind: &str, map: &Map<String, Value>, out: &mut Map<String, Value>) {
                 say(out, &format!("Format: {format}."));
             }
             if let Some(values) = values {
-                let texts = values.iter().filter(|v| v.is_string()).cloned();
-                out.insert("enum".into(), texts.collect());
+                let texts: Vec<Value> = values.iter().filter(|v| v.is_string()).cloned().collect();
+                if !texts.is_empty() {
+                    out.insert("enum".into(), texts.into());
+                }
             }
         }
         _ => {
@@ -251,8 +275,18 @@ fn typed(kind: &str, map: &Map<String, Value>, out: &mut Map<String, Value>) {
                 out.insert("format".into(), format.into());
             }
             if let Some(values) = values {
-                let shown: Vec<String> = values.iter().map(Value::to_string).collect();
-                say(out, &format!("One of: {}.", shown.join(", ")));
+                let fits = |value: &&Value| match kind {
+                    "number" => value.is_number(),
+                    "integer" => value.is_i64() || value.is_u64(),
+                    "boolean" => value.is_boolean(),
+                    "array" => value.is_array(),
+                    "object" => value.is_object(),
+                    _ => true,
+                };
+                let shown: Vec<String> = values.iter().filter(fits).map(Value::to_string).collect();
+                if !shown.is_empty() {
+                    say(out, &format!("One of: {}.", shown.join(", ")));
+                }
             }
         }
     }
@@ -309,7 +343,7 @@ mod tests {
             "type": "object", "properties": {"head": {"$ref": "#/$defs/node", "description": "d"}, "x": {"$ref": "#/nowhere"}},
         });
         let expected = json!({"type": "object", "properties": {
-            "head": {"type": "object", "properties": {"next": {}, "n": {"type": "integer"}}, "description": "d"}, "x": {}}});
+            "head": {"type": "object", "properties": {"next": {"type": "object"}, "n": {"type": "integer"}}, "description": "d"}, "x": {}}});
         assert_eq!(inline(&schema), expected);
         // Each level names the next one twice: two to the hundredth members.
         let mut defs = Map::new();
@@ -368,6 +402,16 @@ mod tests {
             "h": {"type": "object"},
             "i": {"type": "string"},
             "j": {"type": "string", "maxLength": 3},
+        }});
+        assert_eq!(gemini(&schema), expected);
+        // What contains itself keeps its type where it is cut off, and values of several types keep theirs.
+        let node = json!({"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}, "all": {"type": "array", "items": {"$ref": "#/$defs/node"}}}});
+        let schema = json!({"$defs": {"node": node}, "type": "object", "properties": {
+            "head": {"$ref": "#/$defs/node"}, "mixed": {"enum": [1, "a", null]}, "both": {"type": ["integer", "string"], "enum": [1, "a"]}}});
+        let expected = json!({"type": "object", "properties": {
+            "head": {"type": "object", "properties": {"next": {"type": "object"}, "all": {"type": "array", "items": {"type": "object"}}}},
+            "mixed": {"nullable": true, "anyOf": [{"type": "number", "description": "One of: 1."}, {"type": "string", "enum": ["a"]}]},
+            "both": {"anyOf": [{"type": "integer", "description": "One of: 1."}, {"type": "string", "enum": ["a"]}]},
         }});
         assert_eq!(gemini(&schema), expected);
     }

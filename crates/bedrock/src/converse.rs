@@ -18,7 +18,7 @@ use decanus_backend::open_message::{add, close, is_open};
 use decanus_backend::structured::Format;
 use decanus_backend::tool_choice::ToolChoice;
 use decanus_backend::tool_names::{ToolNames, wire_form};
-use decanus_backend::turns::{Media, Output, Turn};
+use decanus_backend::turns::{Kept, Media, Output, Turn, in_order};
 use decanus_backend::wire_schema::plain_root;
 use decanus_base::Secret;
 use decanus_base::digest::sha256_hex;
@@ -155,21 +155,30 @@ impl Dialect for Converse {
                 }
             }
             Turn::Answer { parts, text, calls } => {
-                let mut said = self.own_parts(parts.as_ref());
+                let own = self.own_parts(parts.as_ref());
                 let text = text.as_deref().filter(|t| !t.trim().is_empty());
-                said.extend(text.map(text_block));
-                if text.is_none() && calls.is_empty() {
-                    said.push(text_block(NO_TEXT));
-                }
                 let calls: Vec<Value> = calls.iter().map(|call| call_block(call, names)).collect();
                 if first {
                     // A conversation begins with the person.
                     add(&text_block(NO_TEXT), USER, true, out);
                 }
-                if self.mixes_calls || said.is_empty() || calls.is_empty() {
-                    let is_mixed = self.mixes_calls || calls.is_empty();
+                if self.mixes_calls {
+                    let mut said = in_order(own, kept, text, text_block, calls);
+                    if text.is_none() && !said.iter().any(|block| kept(block) == Kept::Call) {
+                        said.push(text_block(NO_TEXT));
+                    }
+                    answer(&said, true, out);
+                    return;
+                }
+                let mut said: Vec<Value> = own.into_iter().filter(|part| kept(part) == Kept::Opaque).collect();
+                said.extend(text.map(text_block));
+                if text.is_none() && calls.is_empty() {
+                    said.push(text_block(NO_TEXT));
+                }
+                if said.is_empty() || calls.is_empty() {
+                    let may_join = calls.is_empty();
                     said.extend(calls);
-                    answer(&said, is_mixed, out);
+                    answer(&said, may_join, out);
                 } else {
                     answer(&said, true, out);
                     answer(&calls, false, out);
@@ -228,6 +237,15 @@ impl Converse {
         own.filter(|part| self.unsigned_thinking || !is_unsigned(part))
             .cloned()
             .collect()
+    }
+}
+
+/// What a part is: texts and the places of calls are kept where their order matters.
+fn kept(part: &Value) -> Kept<'_> {
+    match part.get("text").and_then(Value::as_str) {
+        Some(text) => Kept::Text(text),
+        None if part.get("toolUse").is_some() => Kept::Call,
+        None => Kept::Opaque,
     }
 }
 
@@ -317,7 +335,7 @@ fn block_of(media: &Media, format: &str, source: Value, out: &[u8]) -> Value {
         return json!({"image": {"format": format, "source": source}});
     }
     // Names must differ; the same document may come twice.
-    let digest = sha256_hex(media.url.as_bytes());
+    let digest = sha256_hex(media.plain_url().as_bytes());
     let base = format!("document-{}", &digest[..12]);
     let taken = |name: &str| {
         let member = format!("\"name\":\"{name}\"");

@@ -118,7 +118,9 @@ struct Reasoning {
 /// What a block is to us.
 #[derive(Debug)]
 enum Block {
-    Call,
+    Text(String),
+    /// A call, by its id.
+    Call(String),
     Reasoning(Reasoning),
 }
 
@@ -126,8 +128,11 @@ enum Block {
 #[derive(Debug)]
 pub(crate) struct ConverseDecoder {
     unsigned_thinking: bool,
-    /// Blocks that are more than text, by their index.
+    /// The blocks by their index.
     blocks: BTreeMap<u64, Block>,
+    /// The block of the last text that is not blank, and whether the text so far ends with a blank.
+    last_text: Option<u64>,
+    ends_blank: bool,
     finish: Option<FinishReason>,
     is_over: bool,
 }
@@ -175,6 +180,8 @@ impl ConverseDecoder {
         Self {
             unsigned_thinking: dialect.unsigned_thinking,
             blocks: BTreeMap::new(),
+            last_text: None,
+            ends_blank: false,
             finish: None,
             is_over: false,
         }
@@ -203,8 +210,8 @@ impl ConverseDecoder {
 
     fn start(&mut self, index: u64, start: &Value, out: &mut Vec<Delta>) {
         let Some(call) = start.get("toolUse") else { return };
-        self.blocks.insert(index, Block::Call);
         let text = |name: &str| call.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        self.blocks.insert(index, Block::Call(text("toolUseId")));
         out.push(Delta::Call {
             index: Some(index),
             id: Some(text("toolUseId")),
@@ -215,7 +222,7 @@ impl ConverseDecoder {
 
     fn delta(&mut self, index: u64, delta: &Value, out: &mut Vec<Delta>) {
         if let Some(text) = delta.get("text").and_then(Value::as_str).filter(|t| !t.is_empty()) {
-            out.push(Delta::Text(text.to_owned()));
+            self.text(index, text, out);
         }
         if let Some(json) = delta.pointer("/toolUse/input").and_then(Value::as_str) {
             self.arguments(index, json.to_owned(), out);
@@ -225,8 +232,38 @@ impl ConverseDecoder {
         }
     }
 
+    /// Text of a block. What stands on both sides of something else is two texts.
+    fn text(&mut self, index: u64, text: &str, out: &mut Vec<Delta>) {
+        if !text.trim().is_empty() {
+            let last = self.last_text.replace(index).filter(|last| *last < index);
+            let is_apart = last.is_some_and(|last| {
+                let mut between = self.blocks.range(last + 1..index);
+                between.any(|(_, block)| !matches!(block, Block::Text(_)))
+            });
+            if is_apart && !self.ends_blank && !text.starts_with(char::is_whitespace) {
+                out.push(Delta::Text("\n\n".to_owned()));
+            }
+        }
+        if let Block::Text(said) = self.blocks.entry(index).or_insert_with(|| Block::Text(String::new())) {
+            said.push_str(text);
+        }
+        self.ends_blank = text.ends_with(char::is_whitespace);
+        out.push(Delta::Text(text.to_owned()));
+    }
+
+    /// Whether the texts and the places of the calls have to be kept among the parts: what does not come as reasoning, a
+    /// text, then calls has to be sent back where it stood.
+    fn is_mixed(&self) -> bool {
+        let ranks = self.blocks.values().filter_map(|block| match block {
+            Block::Reasoning(_) => Some(0),
+            Block::Text(text) => (!text.trim().is_empty()).then_some(1),
+            Block::Call(_) => Some(2),
+        });
+        !ranks.is_sorted()
+    }
+
     fn arguments(&self, index: u64, arguments: String, out: &mut Vec<Delta>) {
-        if matches!(self.blocks.get(&index), Some(Block::Call)) && !arguments.is_empty() {
+        if matches!(self.blocks.get(&index), Some(Block::Call(_))) && !arguments.is_empty() {
             out.push(Delta::Call {
                 index: Some(index),
                 id: None,
@@ -266,15 +303,24 @@ impl ConverseDecoder {
             return;
         }
         let mut calls = false;
+        let is_mixed = self.is_mixed();
         for block in std::mem::take(&mut self.blocks).into_values() {
-            let Block::Reasoning(Reasoning {
+            let Reasoning {
                 text,
                 signature,
                 redacted,
-            }) = block
-            else {
-                calls = true;
-                continue;
+            } = match block {
+                Block::Reasoning(reasoning) => reasoning,
+                Block::Call(id) => {
+                    calls = true;
+                    out.extend(is_mixed.then(|| Delta::Part(json!({"toolUse": {"toolUseId": id}}))));
+                    continue;
+                }
+                Block::Text(text) => {
+                    let is_kept = is_mixed && !text.trim().is_empty();
+                    out.extend(is_kept.then(|| Delta::Part(json!({"text": text}))));
+                    continue;
+                }
             };
             if !text.is_empty() || !signature.is_empty() {
                 let mut inner = json!({"text": text});

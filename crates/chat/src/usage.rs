@@ -71,6 +71,12 @@ impl Usage {
         }
     }
 
+    /// The total, else the sum of what is known.
+    fn known_total(&self) -> Option<u64> {
+        let known = self.pt.into_iter().chain(self.ct);
+        self.tt.or_else(|| known.reduce(u64::saturating_add))
+    }
+
     /// Whether nothing is known.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -78,7 +84,14 @@ impl Usage {
 }
 
 impl std::ops::AddAssign for Usage {
-    fn add_assign(&mut self, other: Self) {
+    fn add_assign(&mut self, mut other: Self) {
+        // Where only one request names its total, that of the other is what is known of it: a total is never less than
+        // its parts.
+        if let (Some(own), Some(more)) = (self.known_total(), other.known_total())
+            && (self.tt.is_some() || other.tt.is_some())
+        {
+            (self.tt, other.tt) = (Some(own), Some(more));
+        }
         let add = |a: &mut Option<u64>, b: Option<u64>| {
             if let Some(b) = b {
                 // Counts come from files too, where they can be anything.
@@ -119,6 +132,27 @@ mod tests {
         assert_eq!((usage.cct, usage.rt), (Some(4), Some(3)));
         let half = Usage::from_provider(&json!({"input_tokens": 3}));
         assert_eq!((half.tt, half.ct), (None, None));
+    }
+
+    #[test]
+    fn a_total_is_never_less_than_its_parts() {
+        let half = Usage {
+            ct: Some(5),
+            ..Usage::default()
+        };
+        let whole = Usage {
+            pt: Some(3),
+            ct: Some(4),
+            tt: Some(7),
+            ..Usage::default()
+        };
+        for (mut sum, other) in [(half, whole), (whole, half)] {
+            sum += other;
+            assert_eq!((sum.pt, sum.ct, sum.tt), (Some(3), Some(9), Some(12)));
+        }
+        let mut sum = Usage::default();
+        sum += whole;
+        assert_eq!(sum, whole);
     }
 
     #[test]

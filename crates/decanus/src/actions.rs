@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use decanus_agent::AgentError;
-use decanus_agent::media::{MAX_MEDIA, data_url, media_type};
+use decanus_agent::media::{MAX_MEDIA, data_url_of, media_type};
 use decanus_base::ErrorKind;
 use decanus_base::process::{self, Ended, Spec};
 use decanus_chat::plan::{Action, ActionKind, Insert, Item, Pair, Place, element, real_of};
@@ -343,7 +343,7 @@ fn media(role: Role, from: &str) -> Result<Message, Error> {
     if (role == Role::Pdf) != (kind == "application/pdf") {
         return Err(fail(format!("it is {kind}, which `{role}` does not take")));
     }
-    Ok(Message::new(role, data_url(kind, &bytes)))
+    Ok(Message::new(role, data_url_of(from, kind, &bytes)))
 }
 
 /// Runs a command without a shell, in the chat's folder, within the time for tools, and shows what it wrote.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use decanus_agent::{Agent, Format, Outcome, Request};
 use decanus_backend::cache::{self, CachedConversation, KeyParts};
-use decanus_backend::{Conversation, DryRun, FallbackConversation, Profile};
+use decanus_backend::{BackendError, Conversation, DryRun, FallbackConversation, Profile};
 use decanus_base::ErrorKind;
 use decanus_base::settings::Source;
 use decanus_chat::file::PATIENCE;
@@ -210,7 +210,21 @@ impl Decanus {
         let body = session.dry_run(run)?.body;
         let backend = self.backends.get(&session.profile.backend)?;
         let counted = match backend.counter(session.profile.clone())? {
-            Some(counter) => Some(counter.count(&body).await?),
+            Some(counter) => match counter.count(&body).await {
+                Ok(tokens) => Some(tokens),
+                // A server that imitates the provider need not count.
+                Err(BackendError::Refused {
+                    status: 404 | 405 | 501,
+                    ..
+                }) => {
+                    let endpoint = &session.profile.name;
+                    run.emit(Event::Warning(format!(
+                        "endpoint {endpoint} does not count tokens; their number is estimated"
+                    )));
+                    None
+                }
+                Err(error) => return Err(error.into()),
+            },
             None => None,
         };
         Ok(TokenCount {

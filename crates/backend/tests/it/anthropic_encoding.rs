@@ -7,7 +7,7 @@ use decanus_testkit::fixtures::case_json;
 use serde_json::{Value, json};
 
 use crate::support::{Question, call, output, tool};
-use crate::vendor::{body, history, open, profile};
+use crate::vendor::{body, history, open, profile, whole};
 
 fn endpoint() -> Profile {
     profile(&Anthropic::default(), "http://127.0.0.1:9/v1")
@@ -305,4 +305,46 @@ fn c26_schemas_have_a_plain_root() {
     question.tools = vec![tool("t", json!({"anyOf": [{"properties": {"a": {"type": "string"}}}]}))];
     let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}});
     assert_eq!(sent(&question)["tools"][0]["input_schema"], schema);
+}
+
+/// What does not come as thinking, a text, then calls goes back where it stood.
+#[test]
+fn an_answer_of_several_steps_goes_back_in_order() {
+    let thinking = |n: u64| json!({"type": "thinking", "thinking": format!("H{n}"), "signature": format!("S{n}")});
+    let text = |n: u64| json!({"type": "text", "text": format!("T{n}")});
+    let uses = |n: u64| json!({"type": "tool_use", "id": format!("t{n}"), "name": "f", "input": {}});
+    let redacted = json!({"type": "redacted_thinking", "data": "x"});
+    let response = |content: &Value| {
+        let body = json!({"type": "message", "content": content, "stop_reason": "tool_use"}).to_string();
+        whole(&Anthropic::default(), body.as_bytes()).unwrap()
+    };
+    let again = |content: &Value, change: &str| {
+        let response = response(content);
+        let parts = ProviderParts {
+            backend: "anthropic".into(),
+            model: "m".into(),
+            parts: response.parts,
+        };
+        let mut messages = vec![Message::user("q"), parts.to_message()];
+        messages.extend(response.calls.iter().map(decanus_chat::FunctionCall::to_message));
+        if !response.text.is_empty() {
+            messages.push(Message::assistant(format!("{}{change}", response.text)));
+        }
+        sent(&Question::new(messages))["messages"][1]["content"].clone()
+    };
+    for content in [
+        json!([thinking(1), text(1), uses(1), thinking(2), text(2), uses(2)]),
+        json!([thinking(1), uses(1), redacted, uses(2)]),
+        json!([text(1), uses(1), text(2)]),
+        json!([text(1), thinking(1), text(2), uses(1)]),
+    ] {
+        assert_eq!(again(&content, ""), content);
+    }
+    let steps = json!([thinking(1), text(1), uses(1), thinking(2), text(2), uses(2)]);
+    assert_eq!(response(&steps).text, "T1\n\nT2");
+    let joined = json!([thinking(1), thinking(2), {"type": "text", "text": "T1\n\nT2!"}, uses(1), uses(2)]);
+    assert_eq!(again(&steps, "!"), joined);
+    // What comes in the usual order needs no marks; texts that follow each other are one.
+    let usual = response(&json!([thinking(1), text(1), text(2), uses(1)]));
+    assert_eq!((usual.text.as_str(), &usual.parts), ("T1T2", &vec![thinking(1)]));
 }

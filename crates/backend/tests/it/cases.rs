@@ -2,12 +2,12 @@
 
 use decanus_backend::sse::{Event, SseDecoder, SseError};
 use decanus_backend::{BackendError, FinishReason};
-use decanus_chat::Arguments;
+use decanus_chat::{Arguments, Message};
 use decanus_testkit::fixtures::{case, case_chunks, case_json};
 use decanus_testkit::{Piece, Reply, ScriptedServer};
 use serde_json::{Value, json};
 
-use crate::support::{ask, calls};
+use crate::support::{Question, ask, calls, open, profile};
 
 async fn body(value: &Value) -> decanus_backend::Response {
     let server = ScriptedServer::start([Reply::json(200, value)]);
@@ -175,6 +175,17 @@ async fn c22_reasoning_is_kept_apart() {
     assert_eq!(response.reasoning, "Need the list first.");
     assert_eq!(response.text, "");
     assert_eq!(calls(&response), [is("c1", "list", "{}")]);
+    let parts = decanus_chat::ProviderParts {
+        backend: "openai".into(),
+        model: "m".into(),
+        parts: response.parts,
+    };
+    let question = Question::new([Message::user("q"), parts.to_message(), response.calls[0].to_message()]);
+    let dry = open(profile("http://127.0.0.1:9/v1"))
+        .dry_run(&question.view(), false)
+        .unwrap();
+    let sent: Value = serde_json::from_str(&dry.body).unwrap();
+    assert_eq!(sent["messages"][1], case_json("C22.expect-message.json"));
 }
 
 #[tokio::test]

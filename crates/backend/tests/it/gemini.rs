@@ -95,6 +95,35 @@ fn an_answer_returns_as_it_was() {
     }
 }
 
+/// Texts that stand behind calls go back behind them.
+#[test]
+fn texts_among_calls_keep_their_places() {
+    let call = |name: &str| json!({"functionCall": {"id": name, "name": name, "args": {}}});
+    let signed = |text: &str| json!({"text": text, "thoughtSignature": "s"});
+    for content in [
+        json!([{"text": "T1"}, call("f"), {"text": "T2"}, call("g")]),
+        json!([call("f"), signed("T1"), call("g"), {"text": "T2"}]),
+        json!([signed("T1"), call("f"), call("g"), signed("T2"), {"text": "é"}]),
+    ] {
+        let body = json!({"candidates": [{"content": {"parts": content}, "finishReason": "STOP"}]});
+        let response = whole(&Gemini, body.to_string().as_bytes()).unwrap();
+        let again = |text: &str| {
+            let parts = ProviderParts {
+                backend: "gemini".into(),
+                model: "m".into(),
+                parts: response.parts.clone(),
+            };
+            let mut messages = vec![Message::user("q"), parts.to_message()];
+            messages.extend(response.calls.iter().map(decanus_chat::FunctionCall::to_message));
+            messages.push(Message::assistant(text));
+            sent(&Question::new(messages))["contents"][1]["parts"].clone()
+        };
+        assert_eq!(again(&response.text), content);
+        // Another text has no places.
+        assert_eq!(again("x")[0], json!({"text": "x"}));
+    }
+}
+
 #[test]
 fn a_whole_request() {
     let failed = FunctionCallOutput {

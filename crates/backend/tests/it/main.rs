@@ -26,6 +26,7 @@ mod recorded;
 mod responses;
 mod responses_requests;
 mod retries;
+mod sloppy;
 mod support;
 mod threads;
 mod vendor;

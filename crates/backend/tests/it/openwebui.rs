@@ -115,7 +115,7 @@ fn a_request_of_its_own() {
             {"role": "user", "content": "q"},
             {"role": "assistant", "content": null, "tool_calls": made("a", "{\"x\":1}")},
             {"role": "tool", "tool_call_id": "a", "content": "1"},
-            {"role": "assistant", "content": null, "reasoning_content": "openwebui", "tool_calls": made("b", "{}")},
+            {"role": "assistant", "content": "", "reasoning_content": "openwebui", "tool_calls": made("b", "{}")},
             {"role": "tool", "tool_call_id": "b", "content": "2"},
         ],
         "stream": true,

@@ -266,7 +266,8 @@ async fn a_stream_is_what_its_body_would_have_been() {
     );
     let marks = [
         output()[0].clone(),
-        json!({"type": "message", "id": "msg_2", "phase": "commentary"}),
+        json!({"type": "message", "id": "msg_1", "text": "Let me see: ñ"}),
+        json!({"type": "message", "id": "msg_2", "phase": "commentary", "text": "I can't."}),
         json!({"type": "function_call", "id": "fc_1", "call_id": "call_1"}),
         json!({"type": "function_call", "id": "fc_2", "call_id": "call_2"}),
     ];

@@ -2,11 +2,13 @@
 
 use decanus_backend::Profile;
 use decanus_backend::profile::Api;
+use decanus_backend::responses::Responses;
 use decanus_chat::{Message, ProviderParts, Role};
 use decanus_testkit::fixtures::{Exchange, case_json};
 use serde_json::{Value, json};
 
 use crate::support::{Question, call, open, output, profile_of, tool};
+use crate::vendor::whole;
 
 fn body_of(profile: Profile, question: &Question, stream: bool) -> Value {
     let body = open(profile).dry_run(&question.view(), stream).unwrap().body;
@@ -363,4 +365,39 @@ fn long_ids_are_cut_alike_and_stay_apart() {
     );
     assert_ne!(id(1), id(2));
     assert_eq!(id(1).len(), 64);
+}
+
+/// Several messages in one answer, as it came in a body, go back under their own ids and in their places.
+#[test]
+fn c28_an_answer_of_several_messages_goes_back_as_it_came() {
+    let rs = |n: u64| json!({"type": "reasoning", "id": format!("rs{n}"), "summary": [], "encrypted_content": format!("E{n}")});
+    let said = |n: u64| {
+        json!({"type": "message", "id": format!("msg{n}"), "role": "assistant", "status": "completed",
+        "content": [{"type": "output_text", "text": format!("T{n}"), "annotations": []}]})
+    };
+    let asked = |n: u64| json!({"type": "function_call", "call_id": format!("c{n}"), "name": "f", "arguments": "{}", "id": format!("fc{n}")});
+    let result = |n: u64| json!({"type": "function_call_output", "call_id": format!("c{n}"), "output": "r"});
+    let again = |output: &[Value], change: &str| {
+        let body = json!({"id": "r", "status": "completed", "output": output}).to_string();
+        let response = whole(&Responses::default(), body.as_bytes()).unwrap();
+        let mut messages = vec![Message::user("q"), parts("responses", response.parts)];
+        messages.extend(response.calls.iter().map(decanus_chat::FunctionCall::to_message));
+        messages.push(Message::assistant(format!("{}{change}", response.text)));
+        messages.extend(response.calls.iter().map(|c| self::output(&c.id, "r")));
+        let mut input = sent(&Question::new(messages))["input"].take();
+        input.as_array_mut().unwrap().split_off(1)
+    };
+    let output = [rs(1), said(1), asked(1), rs(2), said(2), asked(2)];
+    let mut expected = output.to_vec();
+    expected.extend([result(1), result(2)]);
+    assert_eq!(again(&output, ""), expected);
+    // Without reasoning the order is kept as well.
+    let output = [asked(1), said(1), said(2)];
+    let mut expected = output.to_vec();
+    expected.push(result(1));
+    assert_eq!(again(&output, ""), expected);
+    // A text that somebody has changed goes as it is now.
+    let changed = again(&output, "!");
+    assert_eq!(changed[0]["content"][0]["text"], "T1\n\nT2!");
+    assert!(changed.iter().all(|item| item.get("id").is_none()), "{changed:?}");
 }

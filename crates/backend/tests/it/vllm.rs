@@ -204,7 +204,7 @@ fn parts_of_one_protocol_are_not_sent_in_the_other() {
     let function = json!({"name": "get_weather", "arguments": "{}"});
     assert_eq!(
         body(Some(Api::Chat))["messages"][1],
-        json!({"role": "assistant", "content": null, "reasoning_content": "r",
+        json!({"role": "assistant", "content": "", "reasoning_content": "r",
             "tool_calls": [{"id": "a", "type": "function", "function": function}]})
     );
 }

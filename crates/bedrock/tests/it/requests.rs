@@ -1,6 +1,7 @@
 //! What is sent.
 
 use decanus_chat::{FunctionCallOutput, Message, ProviderParts, Role, ToolDefinition};
+use decanus_testkit::{Reply, ScriptedServer};
 use serde_json::{Value, json};
 
 use crate::support::*;
@@ -376,4 +377,36 @@ fn long_and_odd_tool_names_fit() {
         name.len() <= 64 && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c)),
         "{name}"
     );
+}
+
+/// What does not come as reasoning, a text, then calls goes back where it stood, to a model that takes it so.
+#[tokio::test]
+async fn an_answer_of_several_steps_goes_back_in_order() {
+    let reasoning = |n: u64| json!({"reasoningContent": {"reasoningText": {"text": format!("H{n}"), "signature": format!("S{n}")}}});
+    let uses = |n: u64| json!({"toolUse": {"toolUseId": format!("t{n}"), "name": "f", "input": {}}});
+    let content = json!([reasoning(1), {"text": "T1"}, uses(1), reasoning(2), {"text": "T2"}, uses(2)]);
+    let server = ScriptedServer::start([Reply::json(200, &answer(content.clone(), "tool_use"))]);
+    let response = ask(&server, false).await.unwrap();
+    assert_eq!(response.text, "T1\n\nT2");
+    let history = || {
+        let parts = ProviderParts {
+            backend: "bedrock".into(),
+            model: String::new(),
+            parts: response.parts.clone(),
+        };
+        let mut said = vec![Message::user("q"), parts.to_message()];
+        said.extend(response.calls.iter().map(decanus_chat::FunctionCall::to_message));
+        said.push(Message::assistant(response.text.clone()));
+        Question::new(said)
+    };
+    assert_eq!(messages(&history())[1]["content"], content);
+    // Others get the text and the calls apart, and no marks of places.
+    let mut other = history();
+    other.model = LLAMA;
+    let sent = messages(&other);
+    assert_eq!(
+        sent[1]["content"],
+        json!([reasoning(1), reasoning(2), {"text": "T1\n\nT2"}])
+    );
+    assert_eq!(sent[3]["content"], json!([uses(1), uses(2)]));
 }

@@ -1,6 +1,6 @@
 //! One walk over the compiled messages: settings, tools, calls, actions.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use decanus_base::names::did_you_mean;
 
@@ -18,7 +18,8 @@ pub(super) struct Planner<'a> {
     lookup: &'a Lookup,
     compiler: Compiler,
     plan: Plan,
-    calls: HashSet<String>,
+    /// Calls without an output, by id: one answer may hold two of the same.
+    calls: HashMap<String, usize>,
     introduced: HashSet<String>,
     /// The `job=` of the last meta that has one.
     job: Option<String>,
@@ -34,7 +35,7 @@ impl<'a> Planner<'a> {
             lookup,
             compiler,
             plan: Plan::default(),
-            calls: HashSet::new(),
+            calls: HashMap::new(),
             introduced: HashSet::new(),
             job: None,
             own,
@@ -59,13 +60,13 @@ impl Planner<'_> {
             }
             Role::FunctionCall => match FunctionCall::from_message(&message) {
                 Ok(call) => {
-                    self.calls.insert(call.id);
+                    *self.calls.entry(call.id).or_default() += 1;
                     self.say(message);
                 }
                 Err(e) => self.damage(&place, e.to_string()),
             },
             Role::FunctionCallOutput => match FunctionCallOutput::from_message(&message) {
-                Ok(output) if self.calls.remove(&output.id) => self.say(message),
+                Ok(output) if self.is_answer(&output.id) => self.say(message),
                 Ok(output) if self.compiler.cleared.remove(&output.id) => {}
                 Ok(output) => {
                     let text = format!("function_call_output `{}` answers no call; it is left out", output.id);
@@ -127,6 +128,15 @@ impl Planner<'_> {
             | Role::AllowPath
             | Role::AllowReadPath => {}
         }
+    }
+
+    /// Whether a call of this id is open; then it has its output now.
+    fn is_answer(&mut self, id: &str) -> bool {
+        let open = self.calls.get_mut(id).filter(|open| **open > 0);
+        open.is_some_and(|open| {
+            *open -= 1;
+            true
+        })
     }
 
     pub fn finish(mut self) -> Plan {

@@ -481,3 +481,16 @@ fn formats_come_from_a_word_a_schema_or_a_file() {
     assert_eq!(format("file.chat"), Some(json!({"type": "array"})));
     assert!(found(&folder.plan("bad.chat"))[0].contains("b.json is not valid JSON"));
 }
+
+#[test]
+fn c23_two_calls_of_one_id_have_two_outputs() {
+    let chat = "user: q\n\nfunction_call: {\"id\":\"x\",\"name\":\"f\",\"arguments\":{}}\n\n\
+        function_call: {\"id\":\"x\",\"name\":\"f\",\"arguments\":{}}\n\n\
+        function_call_output: {\"id\":\"x\",\"name\":\"f\",\"content\":\"1\"}\n\n\
+        function_call_output: {\"id\":\"x\",\"name\":\"f\",\"content\":\"2\"}\n\n";
+    let plan = read(chat);
+    assert!(found(&plan).is_empty(), "{:?}", found(&plan));
+    assert_eq!(texts(&plan).len(), 5);
+    let once_more = format!("{chat}function_call_output: {{\"id\":\"x\",\"name\":\"f\",\"content\":\"3\"}}\n");
+    assert_eq!(found(&read(&once_more)).len(), 1);
+}

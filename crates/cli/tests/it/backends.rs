@@ -222,6 +222,7 @@ fn pictures_and_documents_are_sent() {
     let body = server.requests()[0].text();
     assert!(body.contains("data:image/png;base64,iVBOR3Jlc3Q="), "{body}");
     assert!(body.contains("data:application/pdf;base64,JVBERi0xLjQ="), "{body}");
+    assert!(body.contains(r#""filename":"doc.pdf""#), "{body}");
     let checked = run(&s, &["chat", "check", "chats/a.chat"]).exits(0);
     assert!(
         checked.stdout.contains("data:image/png;base64,… (12 characters)"),
@@ -359,6 +360,12 @@ fn tokens_are_counted_by_the_provider_or_estimated() {
     let sent = &server.requests()[0];
     assert!(sent.path.ends_with("/messages/count_tokens"), "{}", sent.path);
     assert!(sent.json().get("max_tokens").is_none());
+    // A server that imitates the provider and does not count.
+    let other = ScriptedServer::start([Reply::error(404, "not_found", "no such path")]);
+    let s = s.env("ANTHROPIC_URL", &other.url());
+    let count = run(&s, &["ask", "-e", "anthropic", "--count-tokens", "How long is this?"]).exits(0);
+    assert!(count.stdout.starts_with("about "), "{}", count.stdout);
+    assert!(count.stderr.contains("does not count tokens"), "{}", count.stderr);
     s.endpoint("e", &server.url());
     let count = run(&s, &["ask", "-e", "e", "--count-tokens", "--json", "How long is this?"]).exits(0);
     assert_eq!(count.json()["estimate"], true);
