@@ -354,6 +354,8 @@ impl Client {
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("decanus/", env!("CARGO_PKG_VERSION")))
             .no_proxy()
+            // Bodies are decompressed here, up to a limit; a feature of reqwest that others want must not do it first.
+            .no_gzip()
             .redirect(reqwest::redirect::Policy::none())
             .referer(false)
             .retry(reqwest::retry::never())

@@ -540,10 +540,8 @@ mod tests {
     fn context(from_model: bool) -> ToolContext {
         let run = Run::builder("/nowhere").build();
         ToolContext {
-            call_id: "c".into(),
-            cancel: run.cancel().clone(),
-            run,
             from_model,
+            ..ToolContext::new("c", &run)
         }
     }
 

@@ -7,7 +7,7 @@ use decanus_tool::Limits;
 use decanus_tool::Run;
 use serde_json::{Value, json};
 
-use crate::place::{Lab, Said};
+use crate::place::{Lab, Said, approved};
 
 fn allowing(allow: &str) -> Lab {
     let lab = Lab::new();
@@ -271,7 +271,7 @@ async fn limits_of_a_script() {
         tool_time: Duration::from_millis(700),
         ..Limits::default()
     };
-    let run = Run::builder(lab.path("r")).limits(limits).build();
+    let run = Run::builder(lab.path("r")).limits(limits).approval(approved()).build();
     let said = lab.call_in("python", json!({"script": "while True: pass"}), &run).await;
     assert_eq!(said.unwrap_err().0, "ToolTimeoutError");
 }

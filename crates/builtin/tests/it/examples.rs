@@ -170,10 +170,8 @@ async fn tools_on_request_are_in_no_list() {
     let lab = Lab::new();
     let found = builtins.resolve("read_file").await.unwrap().unwrap();
     let cx = decanus_tool::ToolContext {
-        call_id: "c".into(),
-        cancel: tokio_util::sync::CancellationToken::new(),
-        run: lab.run(),
         from_model: true,
+        ..decanus_tool::ToolContext::new("c", &lab.run())
     };
     let args = json!({"path": "/etc/hostname"}).as_object().unwrap().clone();
     found[0].1.call(args, &cx).await.unwrap_err();

@@ -4,11 +4,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use decanus_base::Project;
+use decanus_base::settings::Approve;
 use decanus_base::settings::Settings;
 use decanus_builtin::Builtins;
 use decanus_chat::{Arguments, FunctionCall};
-use decanus_tool::{Dispatcher, Permissions, Run, ToolRegistry, ToolSource};
+use decanus_tool::{ApprovalPolicy, Dispatcher, Permissions, Run, ToolRegistry, ToolSource};
 use serde_json::Value;
+
+/// The user has approved everything: what tools themselves refuse is looked at here.
+pub fn approved() -> ApprovalPolicy {
+    ApprovalPolicy::all(Approve::Never)
+}
 
 /// What a call came to: the text that the model reads, or the class of the error and its message.
 pub type Said = Result<String, (String, String)>;
@@ -65,12 +71,13 @@ impl Lab {
     }
 
     pub fn run(&self) -> Run {
-        Run::builder(self.path(".decanus/results")).build()
+        Run::builder(self.path(".decanus/results")).approval(approved()).build()
     }
 
     pub fn run_with(&self, permissions: Permissions) -> Run {
         Run::builder(self.path(".decanus/results"))
             .permissions(permissions)
+            .approval(approved())
             .build()
     }
 

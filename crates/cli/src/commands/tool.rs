@@ -58,7 +58,10 @@ async fn list(decanus: &Decanus, out: Out) -> Ended {
             ]
         };
         out.print(&table(&registry.entries().map(row).collect::<Vec<_>>()));
-        out.dim(&format!("to be named to be used: {}", ON_REQUEST.join(", ")));
+        // For people only: a program that reads the list gets nothing on stderr.
+        if out.draws_progress() {
+            out.dim(&format!("only when named: {}", ON_REQUEST.join(", ")));
+        }
     }
     Ok(0)
 }

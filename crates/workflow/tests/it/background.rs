@@ -63,10 +63,8 @@ impl Bench {
     async fn call(&self, act: &str) -> Result<ToolOutput, ToolError> {
         let run = Run::builder("/nowhere").build();
         let cx = ToolContext {
-            call_id: "c".into(),
-            cancel: run.cancel().clone(),
-            run,
             from_model: true,
+            ..ToolContext::new("c", &run)
         };
         let args: Args = [("act".to_owned(), json!(act))].into_iter().collect();
         self.tool.call(args, &cx).await
