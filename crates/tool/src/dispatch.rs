@@ -223,7 +223,7 @@ impl Dispatcher {
                     let why = format!("This call was refused; it did not run. {why}");
                     return Err(ToolError::respond(ToolErrorClass::Tool, why.trim_end()));
                 }
-                Decision::Answer(output) => return Ok(output),
+                Decision::Answer(output) => return Ok(*output),
             }
         }
         if self.from_model && run.approval().asks(&call.name, entry.tool.is_destructive(&args)) {

@@ -16,12 +16,15 @@ use crate::tool::{Args, Tool, ToolContext, ToolError, ToolOutput};
 type Function<A> =
     Box<dyn Fn(A, ToolContext) -> Pin<Box<dyn Future<Output = Result<ToolOutput, ToolError>> + Send>> + Send + Sync>;
 
+/// Whether a call with these arguments may destroy something.
+type Judgement = Box<dyn Fn(&Args) -> bool + Send + Sync>;
+
 /// A tool made of a function. Its argument type gives the schema: field names, types, `Option` for what may be left
 /// out, and doc comments as descriptions.
 pub struct FnTool<A> {
     definition: ToolDefinition,
     function: Function<A>,
-    is_destructive: Option<Box<dyn Fn(&Args) -> bool + Send + Sync>>,
+    is_destructive: Option<Judgement>,
     arguments: PhantomData<fn(A)>,
 }
 

@@ -15,7 +15,7 @@ pub enum Decision {
     /// It does not run: the model is told why.
     Refuse(String),
     /// It does not run: this is its output.
-    Answer(ToolOutput),
+    Answer(Box<ToolOutput>),
 }
 
 /// Looks at every call, in the order in which hooks were added; the first that does not allow decides.

@@ -194,9 +194,11 @@ fn finish(
     });
     // Nobody else reads it, and it holds the answer twice.
     let for_machines = events || out.json;
-    let mut object = for_machines
-        .then(|| summary(&mut outcome, cost, chat))
-        .unwrap_or_default();
+    let mut object = if for_machines {
+        summary(&mut outcome, cost, chat)
+    } else {
+        Map::new()
+    };
     if let Some(explained) = explained.filter(|_| !events) {
         object.insert("explain".into(), explained.into());
     }

@@ -385,7 +385,7 @@ fn what_a_model_costs_is_known_or_said_in_a_table() {
         let columns = "provider\tmodel\tabove\tinput\toutput\tcache_read\tcache_write";
         s.write(
             "prices.tsv",
-            &format!("{columns}\n{}\tscripted\t0\t{input}\t20\t\t\n", server.address()),
+            format!("{columns}\n{}\tscripted\t0\t{input}\t20\t\t\n", server.address()),
         );
     };
     table("3");

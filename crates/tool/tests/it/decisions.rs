@@ -168,7 +168,7 @@ impl ToolHook for Guard {
         match args["n"].as_i64() {
             Some(1) => Decision::Change(json!({"n": 10}).as_object().cloned().unwrap()),
             Some(2) => Decision::Refuse("Not twice.".into()),
-            Some(3) => Decision::Answer(ToolOutput::new("three")),
+            Some(3) => Decision::Answer(Box::new(ToolOutput::new("three"))),
             Some(4) => Decision::Change(json!({"n": "x"}).as_object().cloned().unwrap()),
             _ => Decision::Allow,
         }

@@ -206,7 +206,7 @@ async fn cancelling_ends_the_work() {
     assert_eq!(b.jobs.check(&id).await, Ok(JobState::Failed("cancelled".into())));
     // Once more changes nothing; then it may be removed.
     assert_eq!(b.store.cancel(&ended).unwrap().status(), Status::Aborted);
-    assert_eq!(b.store.clean(&ended, false).unwrap(), [ended.path.clone()]);
+    assert_eq!(b.store.clean(&ended, false).unwrap(), std::slice::from_ref(&ended.path));
     assert_eq!(b.jobs.check(&id).await, Ok(JobState::Unknown));
 }
 
@@ -299,7 +299,7 @@ fn cleaning_removes_a_job_and_if_asked_those_it_depends_on() {
     let s = Sandbox::new("tasks:\n  a: {sh: echo a}\n  b: {depends: [a], sh: echo b}\n");
     let b = s.run("b", json!({})).unwrap().job;
     let a = s.store.path(&s.job("a", json!({})));
-    assert_eq!(s.store.clean(&b, false).unwrap(), [b.path.clone()]);
+    assert_eq!(s.store.clean(&b, false).unwrap(), std::slice::from_ref(&b.path));
     assert!(!b.path.exists() && !b.files_dir().exists() && a.exists());
     let b = s.run("b", json!({})).unwrap().job;
     assert_eq!(s.store.clean(&b, true).unwrap(), [b.path.clone(), a.clone()]);
