@@ -1,8 +1,8 @@
 //! Models of AWS: the `bedrock` backend.
 //!
-//! Converse and ConverseStream are a dialect like any other HTTP provider's ([`converse`], [`decode`]), so that retries,
+//! Converse and ConverseStream are a dialect like any other HTTP provider's (`converse`, `decode`), so that retries,
 //! time limits, cancellation and `--dry-run` are those of all backends. What is special about AWS comes from its SDK:
-//! where credentials are found ([`credentials`]), signatures ([`sign`]) and the frames of its event streams ([`frames`]).
+//! where credentials are found (`credentials`), signatures (`sign`) and the frames of its event streams (`frames`).
 //! Why not the SDK's client: docs/adr/0008-bedrock.md.
 
 mod converse;

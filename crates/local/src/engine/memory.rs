@@ -1,6 +1,6 @@
 //! Which models are loaded, and how much memory they may take together.
 //!
-//! Every engine has a [`Seat`]. It takes room before it loads its model and gives it back when the model is unloaded.
+//! Every engine has a seat. It takes room before it loads its model and gives it back when the model is unloaded.
 //! When there is no room, the model that was used longest ago and has nothing to do is unloaded; one that works never
 //! is, so whoever needs its room waits until it is done. Who waits holds nothing, so nobody waits for ever.
 
