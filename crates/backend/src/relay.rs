@@ -14,6 +14,7 @@ use futures::stream::{self, BoxStream};
 use tokio::time::Instant;
 
 use crate::conversation::{Backend, CallCx, Conversation, Delta, DryRun, View};
+use crate::dialect::Fault;
 use crate::error::BackendError;
 use crate::profile::{Profile, Relay};
 use crate::reader::error_of;
@@ -137,7 +138,14 @@ impl<'a> Exchange<'a> {
         }
         let redactor = Redactor::new(self.profile);
         let target = self.relay.target();
-        read_reply(&reply?).map_err(|fault| error_of(fault, &target, &self.profile.model, &redactor, 200, None))
+        read_reply(&reply?).map_err(|fault| {
+            // The far side says with which number its provider refused; its code is only a word of ours.
+            let status = match &fault {
+                Fault::Refused { status, .. } => status.unwrap_or(502),
+                _ => 200,
+            };
+            error_of(fault, &target, &self.profile.model, &redactor, status, None)
+        })
     }
 
     async fn exchange(&mut self, request: &[u8]) -> Result<Vec<u8>, BackendError> {
