@@ -7,6 +7,7 @@ use std::path::Path;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use decanus_backend::dialect::path_part;
+use decanus_backend::image::file_type;
 use decanus_chat::{FunctionCallOutput, Message, Role};
 
 /// The most bytes of a picture or document that is sent.
@@ -26,14 +27,10 @@ const SEEING: [&str; 8] = [
 
 /// The media type of a file that providers take, by its first bytes.
 pub fn media_type(bytes: &[u8]) -> Option<&'static str> {
-    match bytes {
-        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
-        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
-        [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
-        [b'%', b'P', b'D', b'F', ..] => Some("application/pdf"),
-        _ => None,
+    if bytes.starts_with(b"%PDF") {
+        return Some("application/pdf");
     }
+    file_type(bytes).map(|(media_type, _)| media_type)
 }
 
 /// A file's bytes as a `data:` URL.
