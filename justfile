@@ -46,6 +46,7 @@ live-openwebui *ARGS:
 # Log in to a real server of OpenID Connect in all ways (installs oidc-provider by npm)
 live-oauth *ARGS:
     python3 tests/live/oauth.py {{ARGS}}
+
 # Try inputs that libFuzzer makes up: arguments, urls, pages, chats or events (installs cargo-fuzz)
 fuzz TARGET SECONDS="600":
     fuzz/run {{TARGET}} {{SECONDS}}

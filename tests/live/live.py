@@ -289,7 +289,8 @@ def litellm_rows():
     unforced = {**UNFORCED, "anthropic": "a tool that is named as the choice is not forced by the server behind it"}
     names = ["openai", "responses", "anthropic"]
     rows = [Row("LiteLLM", name, embed="vectors", unforced=unforced.get(name)) for name in names]
-    return [*rows, Row("LiteLLM", "gemini", base="/v1beta")]
+    lacks = {"embed": "it has the routes of generateContent and no batchEmbedContents"}
+    return [*rows, Row("LiteLLM", "gemini", base="/v1beta", lacks=lacks)]
 
 
 def katan_rows(with_bedrock):
