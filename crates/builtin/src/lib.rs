@@ -26,7 +26,7 @@ mod webhook_tool;
 mod work;
 mod write_file;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use decanus_base::{Project, Settings};
@@ -96,6 +96,14 @@ pub fn tools_on_request(place: &Arc<Place>) -> Vec<Arc<dyn Tool>> {
 pub struct Builtins {
     network: Network,
     place: Arc<Place>,
+    made: Arc<Made>,
+}
+
+/// The tools, made when they are first asked for: the schemas of all take a while beside a short command.
+#[derive(Default)]
+struct Made {
+    listed: OnceLock<Vec<Arc<dyn Tool>>>,
+    on_request: OnceLock<Vec<Arc<dyn Tool>>>,
 }
 
 impl Builtins {
@@ -104,13 +112,26 @@ impl Builtins {
         Self {
             network: Network::default(),
             place: Arc::new(Place::of(project, settings)),
+            made: Arc::default(),
         }
     }
 
     /// Those that use the network do so by this one.
     #[must_use]
     pub fn over(self, network: Network) -> Self {
-        Self { network, ..self }
+        Self {
+            network,
+            made: Arc::default(),
+            ..self
+        }
+    }
+
+    fn listed(&self) -> &[Arc<dyn Tool>] {
+        self.made.listed.get_or_init(|| tools_over(&self.network))
+    }
+
+    fn on_request(&self) -> &[Arc<dyn Tool>] {
+        self.made.on_request.get_or_init(|| tools_on_request(&self.place))
     }
 }
 
@@ -121,23 +142,21 @@ impl ToolSource for Builtins {
     }
 
     async fn list(&self) -> Result<Vec<(String, Arc<dyn Tool>)>, SourceError> {
-        Ok(tools_over(&self.network)
-            .into_iter()
-            .map(|t| (GROUP.to_owned(), t))
-            .collect())
+        let listed = self.listed().iter().cloned();
+        Ok(listed.map(|t| (GROUP.to_owned(), t)).collect())
     }
 
     async fn resolve(&self, spec: &str) -> Result<Option<Vec<(String, Arc<dyn Tool>)>>, SourceError> {
-        let found = match ON_REQUEST.contains(&spec) {
-            true => tools_on_request(&self.place),
-            false => tools_over(&self.network),
+        let among = match ON_REQUEST.contains(&spec) {
+            true => self.on_request(),
+            false => self.listed(),
         };
-        let found = found.into_iter().find(|t| t.definition().name == spec);
-        Ok(found.map(|t| vec![(GROUP.to_owned(), t)]))
+        let found = among.iter().find(|t| t.definition().name == spec);
+        Ok(found.map(|t| vec![(GROUP.to_owned(), t.clone())]))
     }
 
     async fn names(&self) -> Vec<String> {
-        let listed = tools().into_iter().map(|t| t.definition().name.clone());
+        let listed = self.listed().iter().map(|t| t.definition().name.clone());
         listed.chain(ON_REQUEST.map(str::to_owned)).collect()
     }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 use decanus::base::settings::Approve;
 
@@ -48,6 +49,9 @@ pub enum Command {
     /// Models on this machine: list, fetch
     #[command(subcommand)]
     Model(Model),
+    /// What may run code when a file of this project selects it
+    #[command(subcommand)]
+    Mcp(Mcp),
     /// Your credentials for URLs that tools ask: list, keep, try, remove, log in
     #[command(subcommand)]
     Auth(Auth),
@@ -329,6 +333,25 @@ pub enum Model {
         /// The model
         name: String,
     },
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Mcp {
+    /// Agree to what files of this project select and what runs code; without a name, show what is agreed to
+    ///
+    /// It is needed once for each: what you type yourself (-t python) needs none. It is kept in your own folder, for this
+    /// project only.
+    Allow(McpAllow),
+}
+
+#[derive(Args, Debug)]
+pub struct McpAllow {
+    /// run_command or python
+    #[arg(value_name = "NAME", value_parser = PossibleValuesParser::new(decanus::NEED_CONSENT))]
+    pub names: Vec<String>,
+    /// Agree no longer
+    #[arg(long, requires = "names")]
+    pub remove: bool,
 }
 
 #[derive(Subcommand, Debug)]

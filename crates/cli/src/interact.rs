@@ -57,7 +57,11 @@ fn put(question: &Question, out: Out, allowed: &mut BTreeSet<String>) -> Answer 
         Question::Other(text) => format!("{}\n[y]es or [n]o: ", out.safe(text)),
     };
     let Some(mut terminal) = terminal() else {
-        return Answer::Nobody("there is no terminal to ask on (`--approve never` lets all calls run)".into());
+        let otherwise = match question {
+            Question::Call(_) => " (`--approve never` lets all calls run)",
+            Question::Other(_) => "",
+        };
+        return Answer::Nobody(format!("there is no terminal to ask on{otherwise}"));
     };
     let mut line = String::new();
     let read = terminal

@@ -12,6 +12,7 @@ mod values;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 use decanus::base::ErrorKind;
@@ -19,6 +20,7 @@ use decanus::{Decanus, Error};
 use serde_json::{Map, Value};
 
 use args::{Cli, Command};
+use interact::Terminal;
 use out::Out;
 use signals::Signals;
 
@@ -60,10 +62,11 @@ pub struct Context {
 impl Context {
     /// The project with the backends of this build.
     fn open(&self) -> Result<Decanus, Error> {
-        let decanus = commands::model::with_local(Decanus::open(&self.dir)?);
+        let decanus = Decanus::open(&self.dir)?.with_interaction(Arc::new(Terminal::new(self.out)));
+        let decanus = commands::model::with_local(decanus);
         commands::job::work_in_processes(&decanus)?;
         #[cfg(feature = "bedrock")]
-        let decanus = decanus.with_backend(std::sync::Arc::new(decanus_bedrock::BedrockBackend::new()));
+        let decanus = decanus.with_backend(Arc::new(decanus_bedrock::BedrockBackend::new()));
         Ok(decanus)
     }
 }
@@ -136,6 +139,7 @@ async fn run(command: Command, cx: &Context) -> Ended {
         Command::Endpoint(endpoint) => commands::endpoint::run(endpoint, cx).await,
         Command::Cache(cache) => commands::cache::run(cache, cx).await,
         Command::Model(model) => commands::model::run(model, cx).await,
+        Command::Mcp(args::Mcp::Allow(allow)) => commands::mcp::allow(&allow, cx),
         Command::Auth(auth) => commands::auth::run(auth, cx).await,
         Command::Relay(relay) => commands::relay::run(relay, cx).await,
         Command::Init { folder } => commands::init::run(&folder, cx),

@@ -290,7 +290,11 @@ impl Decanus {
         }
         let mut offers = Vec::new();
         for (place, found) in self.declared_tools(&plan).await {
-            offers.extend(found.map_err(|(_, e)| at(&place, e))?);
+            let found = found.map_err(|(_, e)| at(&place, e))?;
+            if !ask.read_only {
+                self.consent(&found, &place).await?;
+            }
+            offers.extend(found);
         }
         for spec in &ask.tools {
             offers.extend(ToolRegistry::find(&self.sources, spec).await?);

@@ -21,6 +21,7 @@ mod actions;
 mod ask;
 mod background;
 mod check;
+mod consent;
 mod error;
 mod options;
 mod relay;
@@ -31,6 +32,7 @@ use std::sync::Arc;
 
 pub use ask::{Ask, Session, TokenCount};
 pub use check::Checked;
+pub use consent::NEED_CONSENT;
 pub use decanus_agent as agent;
 pub use decanus_backend as backend;
 pub use decanus_base as base;
@@ -51,7 +53,7 @@ use base::{Project, Settings};
 use chat::Lookup;
 use chat::strategy::{Strategies, Strategy};
 use tool::run::Limits;
-use tool::{ApprovalPolicy, Run, RunBuilder, ToolRegistry, ToolSource};
+use tool::{ApprovalPolicy, Interaction, Nobody, Run, RunBuilder, ToolRegistry, ToolSource};
 use workflow::{JobStore, PathPolicy, ToolJobs, WorkflowSource, Workflows};
 
 /// A project with everything in reach.
@@ -79,6 +81,8 @@ pub struct Decanus {
     /// The limits of the endpoints, for all questions of this process.
     governor: Governor,
     sources: Vec<Arc<dyn ToolSource>>,
+    /// Who is asked for consent.
+    interaction: Arc<dyn Interaction>,
     local_is_ready: bool,
 }
 
@@ -109,6 +113,7 @@ impl Decanus {
             ],
             governor: Governor::new(),
             strategies: Strategies::default(),
+            interaction: Arc::new(Nobody),
             local_is_ready: false,
             project,
             settings,
@@ -134,6 +139,12 @@ impl Decanus {
     /// Says that the `local` backend has a model, which makes it the default endpoint.
     pub fn with_local_ready(mut self, ready: bool) -> Self {
         self.local_is_ready = ready;
+        self
+    }
+
+    /// Asks this person for consent where a file of the project wants to run code. Without, it is refused.
+    pub fn with_interaction(mut self, interaction: Arc<dyn Interaction>) -> Self {
+        self.interaction = interaction;
         self
     }
 

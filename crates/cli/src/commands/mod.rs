@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod endpoint;
 pub mod init;
 pub mod job;
+pub mod mcp;
 pub mod model;
 pub mod prov;
 pub mod relay;

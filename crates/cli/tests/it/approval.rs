@@ -69,7 +69,7 @@ while True:
     if not data:
         break
     seen += data
-    if not answered and b"why not: " in seen:
+    if not answered and (b"why not: " in seen or b"[n]o: " in seen):
         os.write(fd, sys.argv[1].encode() + b"\n")
         answered = True
 sys.stdout.write(seen.decode())
@@ -94,4 +94,49 @@ fn on_a_terminal_the_user_decides() {
     let said = asked("y");
     assert!(!said.contains("refused this call"), "{said}");
     assert!(said.contains("ToolArgumentError"), "{said}");
+}
+
+#[test]
+fn what_runs_code_and_a_file_of_the_project_selects_needs_consent_once() {
+    let server = ScriptedServer::with(|_| Reply::chat_text("done"));
+    let s = Sandbox::new();
+    s.endpoint("e", &server.url());
+    s.write("chats/c.chat", "tool: python\n\nuser: Go.\n");
+    let ask = ["ask", "-e", "e", "--no-cache", "--no-stream", "-c", "c"];
+    let refused = run(&s, &ask).exits(2);
+    for part in ["c.chat:1", "`python`", "no terminal", "decanus mcp allow python"] {
+        assert!(refused.stderr.contains(part), "{part}: {refused}");
+    }
+    assert!(server.requests().is_empty());
+    // What is typed is consent, and what only looks asks for none.
+    run(&s, &["ask", "-e", "e", "--no-cache", "-t", "python", "Go."]).exits(0);
+    run(&s, &[&ask[..], &["--dry-run"]].concat()).exits(0);
+    run(&s, &["chat", "check", "chats/c.chat"]).exits(0);
+
+    run(&s, &["mcp", "allow", "python"]).exits(0);
+    assert_eq!(run(&s, &["mcp", "allow"]).exits(0).stdout, "python\n");
+    assert_eq!(
+        run(&s, &["mcp", "allow", "--json"]).exits(0).json(),
+        json!([{"name": "python"}])
+    );
+    run(&s, &ask).exits(0);
+    // It holds for this project and this tool only.
+    s.write("chats/d.chat", "tool: run_command\n\nuser: Go.\n");
+    let other = run(&s, &["ask", "-e", "e", "-c", "d"]).exits(2);
+    assert!(other.stderr.contains("run_command"), "{other}");
+    s.write("other/decanus.toml", "");
+    assert_eq!(run(&s, &["-C", "other", "mcp", "allow"]).exits(0).stdout, "");
+
+    run(&s, &["mcp", "allow", "--remove", "python"]).exits(0);
+    s.write("chats/f.chat", "tool: python\n\nuser: Go.\n");
+    run(&s, &["ask", "-e", "e", "-c", "f"]).exits(2);
+    run(&s, &["mcp", "allow", "calculator"]).exits(2);
+    // Asked on a terminal, it is kept.
+    let mut command = s.command(
+        "python3",
+        &["-c", PTY, "y", BIN, "ask", "-e", "e", "--no-cache", "-c", "f"],
+    );
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(run(&s, &["mcp", "allow"]).exits(0).stdout, "python\n");
 }
