@@ -34,6 +34,15 @@ pub enum Event {
         /// Whether it was there already.
         reused: bool,
     },
+    /// How far a run of several jobs is.
+    Jobs {
+        /// How many are done.
+        done: usize,
+        /// How many are needed, as far as is known.
+        total: usize,
+        /// What runs, `WORKFLOW/TASK` each; the first few.
+        running: Vec<String>,
+    },
     /// How far a call is.
     Progress {
         /// The call's id.

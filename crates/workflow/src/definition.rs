@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use crate::error::WorkflowError;
 use crate::input::Input;
 use crate::result::ResultType;
+use crate::slots::Resources;
 use crate::template::Element;
 
 /// A workflow: a folder with a workflow.yaml.
@@ -48,6 +49,10 @@ pub struct Task {
     pub body: Body,
     /// How long it may take.
     pub timeout: Option<Duration>,
+    /// What it needs while it runs.
+    pub resources: Resources,
+    /// How often it is tried again when it fails.
+    pub retries: u32,
     /// Requests in words and the arguments they should lead to.
     pub examples: Vec<Example>,
 }

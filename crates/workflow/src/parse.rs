@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use decanus_base::files::read_text;
 use decanus_base::names::did_you_mean;
-use decanus_base::units::parse_duration;
+use decanus_base::units::{parse_duration, parse_size};
 use decanus_base::yaml::{self, Data, Node, YamlError};
 use decanus_chat::Example;
 use serde_json::{Map, Number, Value};
@@ -18,16 +18,16 @@ use crate::docs;
 use crate::error::WorkflowError;
 use crate::input::{self, Input, InputType, PathRules, TYPES};
 use crate::result::{RESULT_TYPES, ResultType};
+use crate::slots::Resources;
 use crate::template::Element;
 
 /// Keys of the format that this build does not know; they are refused by name rather than called unknown.
-const LATER_TASK_KEYS: [&str; 9] = [
+const LATER_TASK_KEYS: [&str; 8] = [
     "python",
     "rust",
     "agent",
     "tool",
     "executor",
-    "resources",
     "alias",
     "overrides",
     "batch",
@@ -158,6 +158,8 @@ fn task(name: &str, node: &Node, dir: &Path) -> Result<Task, YamlError> {
             "run",
             "sh",
             "timeout",
+            "resources",
+            "retries",
             "examples",
         ],
         &LATER_TASK_KEYS,
@@ -194,6 +196,8 @@ fn task(name: &str, node: &Node, dir: &Path) -> Result<Task, YamlError> {
         result: result_type(node)?,
         body: body(node)?,
         timeout: timeout(node)?,
+        resources: resources(node)?,
+        retries: retries(node)?,
         examples: examples(node)?,
     })
 }
@@ -340,6 +344,39 @@ fn body(node: &Node) -> Result<Body, YamlError> {
         },
         (Some(_), Some(sh)) => Err(sh.error("a task has `run:` or `sh:`, not both")),
         (None, None) => Err(node.error("a task needs `run:` (a program and its arguments) or `sh:` (a script)")),
+    }
+}
+
+fn resources(node: &Node) -> Result<Resources, YamlError> {
+    let Some(list) = node.get("resources") else {
+        return Ok(Resources::default());
+    };
+    list.only(&["cpus", "memory", "time"])?;
+    let cpus = match list.get("cpus") {
+        None => None,
+        Some(n) => match n.text()?.parse::<usize>() {
+            Ok(cpus) if cpus > 0 => Some(cpus),
+            _ => return Err(n.error("`cpus` is a number of processors, at least 1")),
+        },
+    };
+    let memory = match list.get("memory") {
+        None => None,
+        Some(n) => Some(parse_size(&n.text()?).map_err(|e| n.error(e))?),
+    };
+    let time = match list.get("time") {
+        None => None,
+        Some(n) => Some(parse_duration(&n.text()?).map_err(|e| n.error(e))?),
+    };
+    Ok(Resources { cpus, memory, time })
+}
+
+fn retries(node: &Node) -> Result<u32, YamlError> {
+    match node.get("retries") {
+        None => Ok(0),
+        Some(n) => match n.text()?.parse::<u32>() {
+            Ok(retries) if retries <= 100 => Ok(retries),
+            _ => Err(n.error("`retries` is a whole number from 0 to 100")),
+        },
     }
 }
 

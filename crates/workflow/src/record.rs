@@ -6,6 +6,7 @@ use std::path::Path;
 use decanus_base::files::write_atomic;
 use decanus_base::process;
 use jiff::Timestamp;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -98,24 +99,52 @@ pub struct JobRecord {
 
 /// What was found where a record should be.
 #[derive(Debug)]
-pub(crate) enum Found {
-    Record(Box<JobRecord>),
+pub(crate) enum Found<T = JobRecord> {
+    Record(Box<T>),
     /// There is none.
     Nothing,
     /// There is something that is no record: cut short, or of another program.
     Torn(String),
 }
 
+fn read_json<T: DeserializeOwned>(path: &Path) -> Found<T> {
+    match std::fs::read(path) {
+        Ok(bytes) => match serde_json::from_slice(&bytes) {
+            Ok(record) => Found::Record(Box::new(record)),
+            Err(e) => Found::Torn(e.to_string()),
+        },
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Found::Nothing,
+        Err(e) => Found::Torn(e.to_string()),
+    }
+}
+
+/// The little of a record that says whether a result holds: with thousands of jobs, reading the rest would be most of
+/// the work.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(crate) struct Brief {
+    pub status: Status,
+    /// When its own process was started.
+    #[serde(default, deserialize_with = "as_time")]
+    pub started: Timestamp,
+    /// When it was done.
+    #[serde(default, deserialize_with = "as_time")]
+    pub ended: Timestamp,
+}
+
+impl Brief {
+    pub(crate) fn read(path: &Path) -> Found<Self> {
+        read_json(path)
+    }
+}
+
+fn as_time<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Timestamp, D::Error> {
+    let text: Option<String> = Deserialize::deserialize(from)?;
+    Ok(time(text.as_ref()))
+}
+
 impl JobRecord {
     pub(crate) fn read(path: &Path) -> Found {
-        match std::fs::read(path) {
-            Ok(bytes) => match serde_json::from_slice(&bytes) {
-                Ok(record) => Found::Record(Box::new(record)),
-                Err(e) => Found::Torn(e.to_string()),
-            },
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Found::Nothing,
-            Err(e) => Found::Torn(e.to_string()),
-        }
+        read_json(path)
     }
 
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {

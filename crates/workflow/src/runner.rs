@@ -1,22 +1,23 @@
-//! The one runner: takes a job to its result, at most once for all processes that want it.
+//! The one runner: takes a job to its result, at most once for all processes that want it. Which jobs run when is the
+//! [scheduler](crate::scheduler)'s; here is what it takes to run one.
 
-use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use decanus_base::files::{LockError, OwnerLock, disk_is_full, named};
+use decanus_base::files::{OwnerLock, disk_is_full, named};
 use decanus_base::process::{self, Ended};
 use decanus_tool::{Event, EventSink};
-use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use crate::body;
 use crate::error::JobError;
+use crate::graph::{Graph, Stored};
 use crate::job::Job;
-use crate::record::{self, Found, JobRecord, Status, now, time};
+use crate::record::{self, JobRecord, Status, now};
+use crate::scheduler::Scheduler;
 use crate::store::{JobStore, Paths, StoredJob};
 
 /// How to run a job.
@@ -43,26 +44,26 @@ pub struct Done {
 
 /// What holds for a job and all it depends on.
 #[derive(Clone)]
-struct Cx {
-    cancel: CancellationToken,
+pub(crate) struct Cx {
+    pub cancel: CancellationToken,
     /// When the time given for all of it ends, and what it was.
-    deadline: Option<(Instant, Duration)>,
-    events: Option<EventSink>,
+    pub deadline: Option<(Instant, Duration)>,
+    pub events: Option<EventSink>,
 }
 
 impl Cx {
-    fn emit(&self, event: Event) {
+    pub fn emit(&self, event: Event) {
         if let Some(sink) = &self.events {
             sink(&event);
         }
     }
 
-    fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.cancel.is_cancelled() || self.deadline.is_some_and(|(at, _)| Instant::now() >= at)
     }
 
     /// Why the wait or the run was ended by us.
-    fn ended(&self, job: &Job, paths: &Paths) -> JobError {
+    pub fn ended(&self, job: &Job, paths: &Paths) -> JobError {
         match self.deadline {
             Some((at, limit)) if !self.cancel.is_cancelled() && Instant::now() >= at => {
                 timed_out(job, paths, limit, String::new())
@@ -85,7 +86,7 @@ fn timed_out(job: &Job, paths: &Paths, limit: Duration, stderr: String) -> JobEr
     }
 }
 
-fn failed(job: &Job, paths: &Paths, message: impl Into<String>, stderr: String) -> JobError {
+pub(crate) fn failed(job: &Job, paths: &Paths, message: impl Into<String>, stderr: String) -> JobError {
     JobError::Failed {
         task: job.label(),
         path: paths.result.clone(),
@@ -94,18 +95,58 @@ fn failed(job: &Job, paths: &Paths, message: impl Into<String>, stderr: String) 
     }
 }
 
-fn store_error(e: impl std::fmt::Display) -> JobError {
+pub(crate) fn store_error(e: impl std::fmt::Display) -> JobError {
     JobError::Store(e.to_string())
 }
 
-/// What is known of a job from its files.
-enum State {
-    /// No record.
-    Absent,
-    /// Something that has to be run (again).
-    Stale,
-    /// A result that holds.
-    Fresh(Box<JobRecord>),
+/// A job whose lock is ours, and its record as it will be written.
+pub(crate) struct Claimed {
+    _lock: OwnerLock,
+    record: JobRecord,
+}
+
+impl Claimed {
+    pub fn new(lock: OwnerLock, record: JobRecord) -> Self {
+        Self { _lock: lock, record }
+    }
+
+    /// Writes down that it waits.
+    pub fn announce(&mut self, paths: &Paths) -> Result<(), JobError> {
+        clear(paths)
+            .and_then(|()| self.record.write(&paths.info))
+            .map_err(store_error)
+    }
+
+    /// Writes down that it came to nothing before it was run.
+    pub fn fail(mut self, paths: &Paths, error: &JobError) {
+        let cleared = clear(paths).map_err(store_error);
+        if let Err(e) = cleared.and_then(|()| end(&mut self.record, paths, error)) {
+            tracing::warn!("{e}");
+        }
+    }
+}
+
+/// Writes down how a job failed.
+fn end(record: &mut JobRecord, paths: &Paths, error: &JobError) -> Result<(), JobError> {
+    let cancelled = matches!(error, JobError::Cancelled { .. });
+    record.status = if cancelled { Status::Aborted } else { Status::Error };
+    record.ended = Some(now());
+    record.error = Some(reason(error));
+    record.write(&paths.info).map_err(store_error)
+}
+
+/// What a job fails with when one that it depends on does.
+pub(crate) fn because_of(error: &JobError, job: &Job, paths: &Paths) -> JobError {
+    match error {
+        JobError::Failed { .. } | JobError::TimedOut { .. } => {
+            failed(job, paths, format!("it depends on another: {error}"), String::new())
+        }
+        JobError::Cancelled { .. } => JobError::Cancelled {
+            task: job.label(),
+            path: paths.result.clone(),
+        },
+        other => other.clone(),
+    }
 }
 
 impl JobStore {
@@ -115,13 +156,27 @@ impl JobStore {
     /// # Errors
     /// Why there is no result.
     pub async fn run(&self, job: Arc<Job>, options: RunOptions) -> Result<Done, JobError> {
+        let mut done = self.produce(vec![job], options).await?;
+        done.pop().unwrap_or_else(|| Err(store_error("nothing was run")))
+    }
+
+    /// Takes several jobs to their results, on a thread for blocking work: see
+    /// [`produce_blocking`](Self::produce_blocking). Dropping the future cancels the run.
+    ///
+    /// # Errors
+    /// When the thread ended early. What came of each job is in the list.
+    pub async fn produce(
+        &self,
+        jobs: Vec<Arc<Job>>,
+        options: RunOptions,
+    ) -> Result<Vec<Result<Done, JobError>>, JobError> {
         let cancel = options.cancel.child_token();
         let guard = cancel.clone().drop_guard();
         let store = self.clone();
         let options = RunOptions { cancel, ..options };
-        let done = tokio::task::spawn_blocking(move || store.run_blocking(&job, &options)).await;
+        let done = tokio::task::spawn_blocking(move || store.produce_blocking(&jobs, &options)).await;
         drop(guard);
-        done.map_err(|e| store_error(format!("the thread of the job ended: {e}")))?
+        done.map_err(|e| store_error(format!("the thread of the job ended: {e}")))
     }
 
     /// The result of a job: the stored one if it holds, else a new one, after those of the jobs it depends on. While
@@ -129,161 +184,82 @@ impl JobStore {
     ///
     /// # Errors
     /// Why there is no result.
-    pub fn run_blocking(&self, job: &Job, options: &RunOptions) -> Result<Done, JobError> {
+    pub fn run_blocking(&self, job: &Arc<Job>, options: &RunOptions) -> Result<Done, JobError> {
+        let mut done = self.produce_blocking(std::slice::from_ref(job), options);
+        done.pop().unwrap_or_else(|| Err(store_error("nothing was run")))
+    }
+
+    /// Takes several jobs to their results, with all that they depend on, each once: side by side, within what the store's
+    /// [capacity](Self::with_capacity) allows. A job that fails ends those that depend on it, and what only they need; the
+    /// others go on. Gives what came of each, in their order.
+    pub fn produce_blocking(&self, jobs: &[Arc<Job>], options: &RunOptions) -> Vec<Result<Done, JobError>> {
         let cx = Cx {
             cancel: options.cancel.clone(),
             deadline: options.timeout.and_then(|t| Some((Instant::now().checked_add(t)?, t))),
             events: options.events.clone(),
         };
-        self.ensure(job, options.force, &cx)
+        let graph = Graph::of(self, jobs);
+        Scheduler::new(self, &graph, options.force, &cx).run()
     }
 
     /// The stored result of a job, if there is one that holds. Nothing is run.
-    pub fn done(&self, job: &Job) -> Option<StoredJob> {
-        match self.state(job) {
-            State::Fresh(record) => Some(self.stored(&self.paths(job), *record)),
-            State::Absent | State::Stale => None,
+    pub fn done(&self, job: &Arc<Job>) -> Option<StoredJob> {
+        let graph = Graph::of(self, std::slice::from_ref(job));
+        match graph.stored().last() {
+            Some(Stored::Fresh(_)) => self.read(self.path(job)),
+            _ => None,
         }
     }
 
-    fn ensure(&self, job: &Job, force: bool, cx: &Cx) -> Result<Done, JobError> {
-        let paths = self.paths(job);
-        let asked = Timestamp::now();
-        if !force && let State::Fresh(record) = self.state(job) {
-            return Ok(self.reuse(&paths, *record, cx));
-        }
-        if cx.is_over() {
-            return Err(cx.ended(job, &paths));
-        }
-        let (_lock, waited) = lock(&paths, cx)?.ok_or_else(|| cx.ended(job, &paths))?;
-        match JobRecord::read(&paths.info) {
-            Found::Record(record) => {
-                let just_ended = waited && time(record.ended.as_ref()) > asked;
-                match record.status {
-                    Status::Done if !force || just_ended => {
-                        if let State::Fresh(record) = self.state(job) {
-                            return Ok(self.reuse(&paths, *record, cx));
-                        }
-                    }
-                    // Somebody else tried while we waited for just that; trying the same at once is no use.
-                    Status::Error if just_ended => {
-                        return Err(failed(job, &paths, record.error.unwrap_or_default(), String::new()));
-                    }
-                    Status::Waiting | Status::Running => take_over(&record, &paths, job, cx),
-                    _ => {}
+    /// Runs a job that was claimed, as often as its task says when it fails. Its dependencies are done.
+    pub(crate) fn run_claimed(
+        &self,
+        job: &Job,
+        paths: &Paths,
+        claimed: Claimed,
+        cx: &Cx,
+    ) -> Result<Box<JobRecord>, JobError> {
+        let Claimed { _lock, record: first } = claimed;
+        let mut tries = 0;
+        loop {
+            let mut record = first.clone();
+            let ran = clear(paths)
+                .map_err(store_error)
+                .and_then(|()| self.body(job, paths, &mut record, cx));
+            let error = match ran {
+                Ok(()) => {
+                    record.status = Status::Done;
+                    record.ended = Some(now());
+                    record.write(&paths.info).map_err(store_error)?;
+                    return Ok(Box::new(record));
                 }
-            }
-            Found::Torn(reason) => {
-                tracing::warn!(job = %paths.result.display(), reason, "the record can't be read; running the job again");
-            }
-            Found::Nothing => {}
-        }
-        self.run_locked(job, &paths, cx)
-    }
-
-    fn reuse(&self, paths: &Paths, record: JobRecord, cx: &Cx) -> Done {
-        cx.emit(Event::Job {
-            path: paths.result.display().to_string(),
-            reused: true,
-        });
-        Done {
-            job: self.stored(paths, record),
-            reused: true,
-        }
-    }
-
-    /// Runs the job; the lock is held.
-    fn run_locked(&self, job: &Job, paths: &Paths, cx: &Cx) -> Result<Done, JobError> {
-        clear(paths).map_err(store_error)?;
-        let mut record = self.new_record(job);
-        let save = |record: &JobRecord| record.write(&paths.info).map_err(store_error);
-        save(&record)?;
-        match self
-            .dependencies(job, paths, cx)
-            .and_then(|()| self.body(job, paths, &mut record, cx))
-        {
-            Ok(()) => {
-                record.status = Status::Done;
-                record.ended = Some(now());
-                save(&record)?;
-                Ok(Done {
-                    job: self.stored(paths, record),
-                    reused: false,
-                })
-            }
-            Err(error) => {
-                let cancelled = matches!(error, JobError::Cancelled { .. });
-                record.status = if cancelled { Status::Aborted } else { Status::Error };
-                record.ended = Some(now());
-                record.error = Some(reason(&error));
-                // The job's own failure is the news; that it can't be recorded comes second.
-                if let Err(e) = save(&record) {
-                    tracing::warn!("{e}");
-                }
-                Err(error)
-            }
-        }
-    }
-
-    /// Runs the jobs that this one depends on, independent ones side by side. When one fails the others are stopped.
-    fn dependencies(&self, job: &Job, paths: &Paths, cx: &Cx) -> Result<(), JobError> {
-        let wrap = |error: JobError| match error {
-            JobError::Failed { .. } | JobError::TimedOut { .. } => {
-                failed(job, paths, format!("it depends on another: {error}"), String::new())
-            }
-            JobError::Cancelled { .. } => JobError::Cancelled {
-                task: job.label(),
-                path: paths.result.clone(),
-            },
-            other => other,
-        };
-        let width = std::thread::available_parallelism().map_or(1, usize::from).min(8);
-        let group = Cx {
-            cancel: cx.cancel.child_token(),
-            ..cx.clone()
-        };
-        let run = &|dependency: &Arc<Job>| {
-            let result = self.ensure(dependency, false, &group).map(drop);
-            if result.is_err() {
-                group.cancel.cancel();
-            }
-            result
-        };
-        for some in job.dependencies.chunks(width) {
-            let results: Vec<Result<(), JobError>> = if let [one] = some {
-                vec![run(one)]
-            } else {
-                std::thread::scope(|scope| {
-                    let start = |dependency| {
-                        let thread = std::thread::Builder::new().name("job".into());
-                        thread.spawn_scoped(scope, move || run(dependency))
-                    };
-                    let threads: Vec<_> = some.iter().map(start).collect();
-                    let join = |thread: io::Result<std::thread::ScopedJoinHandle<'_, Result<(), JobError>>>| {
-                        thread
-                            .map_err(store_error)?
-                            .join()
-                            .unwrap_or_else(|_| Err(store_error("a thread ended early")))
-                    };
-                    threads.into_iter().map(join).collect()
-                })
+                Err(error) => error,
             };
-            // The failure itself, rather than that of one that was stopped for it.
-            let mut errors: Vec<JobError> = results.into_iter().filter_map(Result::err).collect();
-            errors.sort_by_key(|e| matches!(e, JobError::Cancelled { .. }));
-            if let Some(error) = errors.into_iter().next() {
-                return Err(wrap(error));
+            // The job's own failure is the news; that it can't be recorded comes second.
+            if let Err(e) = end(&mut record, paths, &error) {
+                tracing::warn!("{e}");
             }
+            let can_pass = matches!(error, JobError::Failed { .. } | JobError::TimedOut { .. });
+            if !can_pass || tries >= job.task.retries || cx.is_over() {
+                return Err(error);
+            }
+            tries += 1;
+            cx.emit(Event::Warning(format!(
+                "{error}; trying again ({tries} of {})",
+                job.task.retries
+            )));
         }
-        Ok(())
     }
 
     fn body(&self, job: &Job, paths: &Paths, record: &mut JobRecord, cx: &Cx) -> Result<(), JobError> {
         let left = cx
             .deadline
             .map(|(at, limit)| (at.saturating_duration_since(Instant::now()), limit));
-        let own = job.task.timeout.map(|t| (t, t));
-        let time = own.into_iter().chain(left).min_by_key(|(left, _)| *left);
+        let own = [job.task.timeout, job.task.resources.time]
+            .into_iter()
+            .flatten()
+            .map(|t| (t, t));
+        let time = own.chain(left).min_by_key(|(left, _)| *left);
         let spec = body::prepare(self, job, paths, time.map(|(left, _)| left)).map_err(store_error)?;
         let program = spec
             .argv
@@ -347,48 +323,11 @@ impl JobStore {
         }
     }
 
-    /// Whether a job's result is there and holds: the record says done, the result is a file, and no job it depends on
-    /// is out of date or has a result that is newer than the start of this one. A dependency that was cleaned away
-    /// changes nothing.
-    fn state(&self, job: &Job) -> State {
-        self.state_of(job, &mut HashMap::new())
-    }
-
-    fn state_of(&self, job: &Job, known: &mut HashMap<PathBuf, Option<Timestamp>>) -> State {
-        let paths = self.paths(job);
-        let record = match JobRecord::read(&paths.info) {
-            Found::Nothing => return State::Absent,
-            Found::Record(record) if record.status == Status::Done && paths.result.is_file() => record,
-            _ => return State::Stale,
-        };
-        let started = time(record.started.as_ref());
-        for dependency in &job.dependencies {
-            let path = self.path(dependency);
-            let ended = match known.get(&path) {
-                Some(ended) => *ended,
-                None => {
-                    // MIN: gone, so never newer. None: out of date.
-                    let ended = match self.state_of(dependency, known) {
-                        State::Absent => Some(Timestamp::MIN),
-                        State::Stale => None,
-                        State::Fresh(record) => Some(time(record.ended.as_ref())),
-                    };
-                    known.insert(path, ended);
-                    ended
-                }
-            };
-            if ended.is_none_or(|ended| ended > started) {
-                return State::Stale;
-            }
-        }
-        State::Fresh(record)
-    }
-
-    fn stored(&self, paths: &Paths, record: JobRecord) -> StoredJob {
+    pub(crate) fn stored(&self, paths: &Paths, record: JobRecord) -> StoredJob {
         StoredJob::new(paths.result.clone(), record, self.dir().to_owned())
     }
 
-    fn new_record(&self, job: &Job) -> JobRecord {
+    pub(crate) fn new_record(&self, job: &Job) -> JobRecord {
         JobRecord {
             inputs: job.inputs.clone(),
             dependencies: job
@@ -419,22 +358,8 @@ fn reason(error: &JobError) -> String {
     }
 }
 
-/// Takes the job's lock; says whether somebody else had it. `None` when the wait was ended first.
-fn lock(paths: &Paths, cx: &Cx) -> Result<Option<(OwnerLock, bool)>, JobError> {
-    match OwnerLock::acquire(&paths.lock, Duration::ZERO, &|| false) {
-        Ok(lock) => return Ok(Some((lock, false))),
-        Err(LockError::Io(e)) => return Err(store_error(e)),
-        Err(LockError::Held { .. }) => {}
-    }
-    match OwnerLock::acquire(&paths.lock, Duration::MAX, &|| cx.is_over()) {
-        Ok(lock) => Ok(Some((lock, true))),
-        Err(LockError::Io(e)) => Err(store_error(e)),
-        Err(LockError::Held { .. }) => Ok(None),
-    }
-}
-
 /// The record says that somebody is at work, but the lock was free: its owner died. What it started is ended.
-fn take_over(record: &JobRecord, paths: &Paths, job: &Job, cx: &Cx) {
+pub(crate) fn take_over(record: &JobRecord, paths: &Paths, job: &Job, cx: &Cx) {
     if let (Some(group), Some(started)) = (record.pgid, record.pgid_started)
         && record.host == process::host()
     {

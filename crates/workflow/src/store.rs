@@ -12,14 +12,17 @@ use crate::background::WORKER_DIED;
 use crate::error::{FindError, JobError};
 use crate::job::Job;
 use crate::record::{Found, JobRecord, Status};
+use crate::slots::{Capacity, Slots};
 
 /// The folder for what the runner itself keeps, within a job's folder.
 pub(crate) const OWN_DIR: &str = ".job";
 
 /// The jobs of a project.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct JobStore {
     dir: PathBuf,
+    /// What its jobs share while they run in this process.
+    slots: Slots,
 }
 
 /// The files of a job.
@@ -74,7 +77,21 @@ impl JobStore {
         let dir = jobs_dir.into();
         Self {
             dir: std::path::absolute(&dir).unwrap_or(dir),
+            slots: Slots::new(Capacity::of_machine()),
         }
+    }
+
+    /// The same store, whose jobs share this much while they run; without it, what the machine has.
+    #[must_use]
+    pub fn with_capacity(self, capacity: Capacity) -> Self {
+        Self {
+            slots: Slots::new(capacity),
+            ..self
+        }
+    }
+
+    pub(crate) fn slots(&self) -> &Slots {
+        &self.slots
     }
 
     /// The folder.

@@ -371,7 +371,8 @@ fn people_events(out: Out, structured: bool, explained: Arc<Mutex<Vec<Value>>>, 
                 let part = part.map(|p| format!(" ({:.0} %)", p * 100.0)).unwrap_or_default();
                 out.dim(&format!("  {}{part}", brief(text, SHOWN)));
             }
-            Event::Reasoning(_) | Event::Round(_) | Event::Usage(_) => {}
+            // Of each job that is started a line was written already.
+            Event::Reasoning(_) | Event::Round(_) | Event::Usage(_) | Event::Jobs { .. } => {}
         }
     })
 }
@@ -406,6 +407,9 @@ fn machine_events(out: Out) -> EventSink {
             Event::Job { path, reused } => json!({"event": "job", "path": path, "reused": reused}),
             Event::Progress { id, text, part } => {
                 json!({"event": "progress", "id": id, "text": text, "part": part})
+            }
+            Event::Jobs { done, total, running } => {
+                json!({"event": "jobs", "done": done, "total": total, "running": running})
             }
             Event::Explain(value) => json!({"event": "explain", "explain": value}),
             Event::Cached => json!({"event": "cached"}),

@@ -1,0 +1,632 @@
+//! Takes many jobs to their results: those that wait for nothing run side by side, as many as there are processors and
+//! memory for; what fails ends only what depends on it.
+//!
+//! One thread, that of the caller, decides; it never runs a job itself and waits for nothing but news. A job that
+//! another process is at work on is looked at again now and then, and takes no processor meanwhile.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::Scope;
+use std::time::{Duration, Instant};
+
+use decanus_base::files::{LockError, OwnerLock};
+use decanus_tool::Event;
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::JobError;
+use crate::graph::{Graph, Node, Stored};
+use crate::record::{Found, JobRecord, Status, time};
+use crate::runner::{self, Claimed, Cx, Done, store_error};
+use crate::slots::Slot;
+use crate::store::JobStore;
+
+/// How long the lock of another process is left alone between two looks.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(40));
+/// How soon an interruption is seen.
+const NOTICE: Duration = Duration::from_millis(40);
+/// How soon slots that others of this process had are seen to be free.
+const FREED: Duration = Duration::from_millis(5);
+
+/// Where a job is in this run.
+enum At {
+    /// Nobody has asked for it.
+    Unneeded,
+    /// It is wanted for itself, and its lock is not ours yet.
+    Claiming(Look),
+    /// So many of its dependencies are not done.
+    Waiting(usize),
+    /// Only a slot is missing, and its lock.
+    Ready,
+    /// Another process has its lock.
+    Held(Look),
+    /// A thread is at work on it.
+    Running(CancellationToken),
+    /// Its result is there.
+    Done {
+        reused: bool,
+        record: Option<Box<JobRecord>>,
+    },
+    /// It has none.
+    Failed(JobError),
+    /// Nobody needs it any more.
+    Dropped,
+}
+
+/// The next look at a lock.
+#[derive(Clone, Copy)]
+struct Look {
+    at: Instant,
+    pause: Duration,
+}
+
+impl Look {
+    fn first() -> Self {
+        Self {
+            at: Instant::now(),
+            pause: LOOKS.0,
+        }
+    }
+
+    fn next(self) -> Self {
+        Self {
+            at: Instant::now() + self.pause,
+            pause: (self.pause * 2).min(LOOKS.1),
+        }
+    }
+}
+
+/// A job for a thread.
+struct Work {
+    node: usize,
+    claimed: Claimed,
+    slot: Slot,
+    cancel: CancellationToken,
+}
+
+/// What came of it.
+struct News {
+    node: usize,
+    worker: usize,
+    result: Result<Box<JobRecord>, JobError>,
+}
+
+pub(crate) struct Scheduler<'a> {
+    store: &'a JobStore,
+    graph: &'a Graph,
+    cx: &'a Cx,
+    force: bool,
+    stored: Vec<Stored>,
+    at: Vec<At>,
+    /// When the result of a node was done, of those that have one.
+    ended: Vec<Timestamp>,
+    /// What is ours of a wanted job while its dependencies run.
+    claimed: Vec<Option<Claimed>>,
+    /// Whether somebody else had its lock when we came.
+    waited: Vec<bool>,
+    ready: Vec<usize>,
+    /// Those that failed by themselves.
+    failed: Vec<usize>,
+    /// Those of which the lock is looked at.
+    looking: Vec<usize>,
+    running: usize,
+    done: usize,
+    needed: usize,
+    begun: Timestamp,
+}
+
+/// The threads.
+struct Workers<'scope, 'env, 'a> {
+    scope: &'scope Scope<'scope, 'env>,
+    store: &'a JobStore,
+    graph: &'a Graph,
+    cx: &'a Cx,
+    all: Vec<Sender<Work>>,
+    idle: Vec<usize>,
+    news: Sender<News>,
+}
+
+impl<'scope, 'a: 'scope> Workers<'scope, '_, 'a> {
+    /// Gives a job to a thread that has nothing to do, or to a new one.
+    fn give(&mut self, mut work: Work) -> Result<(), JobError> {
+        while let Some(worker) = self.idle.pop() {
+            match self.all[worker].send(work) {
+                Ok(()) => return Ok(()),
+                Err(back) => work = back.0,
+            }
+        }
+        let (sender, jobs) = channel::<Work>();
+        let (worker, news) = (self.all.len(), self.news.clone());
+        let (store, graph, cx) = (self.store, self.graph, self.cx);
+        std::thread::Builder::new()
+            .name("job".into())
+            .spawn_scoped(self.scope, move || {
+                for work in jobs {
+                    let Work {
+                        node,
+                        claimed,
+                        slot,
+                        cancel,
+                    } = work;
+                    let cx = Cx { cancel, ..cx.clone() };
+                    let Node { job, paths, .. } = &graph.nodes[node];
+                    // A body may be somebody else's code.
+                    let run = std::panic::AssertUnwindSafe(|| store.run_claimed(job, paths, claimed, &cx));
+                    let result = std::panic::catch_unwind(run)
+                        .unwrap_or_else(|_| Err(store_error("the thread of the job panicked")));
+                    drop(slot);
+                    if news.send(News { node, worker, result }).is_err() {
+                        break;
+                    }
+                }
+            })
+            .map_err(store_error)?;
+        let sent = sender.send(work).map_err(|_| store_error("a thread ended early"));
+        self.all.push(sender);
+        sent
+    }
+}
+
+impl<'a> Scheduler<'a> {
+    pub fn new(store: &'a JobStore, graph: &'a Graph, force: bool, cx: &'a Cx) -> Self {
+        let count = graph.nodes.len();
+        let stored = graph.stored();
+        let ended = stored.iter().map(|s| match s {
+            Stored::Fresh(ended) => *ended,
+            _ => Timestamp::MIN,
+        });
+        Self {
+            ended: ended.collect(),
+            store,
+            graph,
+            cx,
+            force,
+            stored,
+            at: (0..count).map(|_| At::Unneeded).collect(),
+            claimed: (0..count).map(|_| None).collect(),
+            waited: vec![false; count],
+            ready: Vec::new(),
+            failed: Vec::new(),
+            looking: Vec::new(),
+            running: 0,
+            done: 0,
+            needed: 0,
+            begun: Timestamp::now(),
+        }
+    }
+
+    /// Runs what has to be run. Gives what came of each wanted job, in their order.
+    pub fn run(mut self) -> Vec<Result<Done, JobError>> {
+        for &target in &self.graph.targets {
+            if !matches!(self.at[target], At::Unneeded) {
+                continue;
+            }
+            self.needed += 1;
+            if !self.force && matches!(self.stored[target], Stored::Fresh(_)) {
+                self.reuse(target);
+            } else {
+                self.at[target] = At::Claiming(Look::first());
+                self.looking.push(target);
+            }
+        }
+        let (sender, news) = channel();
+        std::thread::scope(|scope| {
+            let mut workers = Workers {
+                scope,
+                store: self.store,
+                graph: self.graph,
+                cx: self.cx,
+                all: Vec::new(),
+                idle: Vec::new(),
+                news: sender,
+            };
+            self.work(&mut workers, &news);
+        });
+        let targets = &self.graph.targets;
+        targets.iter().map(|&target| self.outcome(target)).collect()
+    }
+
+    fn work<'scope>(&mut self, workers: &mut Workers<'scope, '_, 'a>, news: &Receiver<News>)
+    where
+        'a: 'scope,
+    {
+        loop {
+            if self.cx.is_over() {
+                self.give_up();
+            }
+            self.look();
+            self.start(workers);
+            if self.running == 0 && self.ready.is_empty() && self.looking.is_empty() {
+                return;
+            }
+            match news.recv_timeout(self.patience()) {
+                Ok(one) => {
+                    self.take(one, workers);
+                    // What came meanwhile is dealt with at once.
+                    while let Ok(one) = news.try_recv() {
+                        self.take(one, workers);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// How long to wait for news before looking again.
+    fn patience(&self) -> Duration {
+        let now = Instant::now();
+        let looks = self.looking.iter().filter_map(|&node| match self.at[node] {
+            At::Claiming(look) | At::Held(look) => Some(look.at.saturating_duration_since(now)),
+            _ => None,
+        });
+        let slots = (!self.ready.is_empty()).then_some(FREED);
+        looks.chain(slots).min().unwrap_or(NOTICE).min(NOTICE)
+    }
+
+    fn take(&mut self, news: News, workers: &mut Workers) {
+        let News { node, worker, result } = news;
+        workers.idle.push(worker);
+        self.running -= 1;
+        match result {
+            Ok(record) => {
+                self.ended[node] = time(record.ended.as_ref());
+                self.settle(node, false, Some(record));
+            }
+            Err(JobError::Cancelled { .. })
+                if matches!(&self.at[node], At::Running(own) if own.is_cancelled()) && !self.cx.is_over() =>
+            {
+                self.at[node] = At::Dropped;
+            }
+            Err(error) => self.fail(node, error),
+        }
+    }
+
+    /// The result of a node is there.
+    fn settle(&mut self, node: usize, reused: bool, record: Option<Box<JobRecord>>) {
+        self.at[node] = At::Done { reused, record };
+        self.done += 1;
+        let graph = self.graph;
+        for &dependent in &graph.nodes[node].needed_by {
+            if let At::Waiting(left) = &mut self.at[dependent] {
+                *left -= 1;
+                if *left == 0 {
+                    self.at[dependent] = At::Ready;
+                    self.ready.push(dependent);
+                }
+            }
+        }
+        if !reused {
+            self.tell_progress();
+        }
+    }
+
+    fn tell_progress(&self) {
+        // One job alone says so itself.
+        if self.needed > 1 {
+            let running = self
+                .at
+                .iter()
+                .zip(&self.graph.nodes)
+                .filter(|(at, _)| matches!(at, At::Running(_)));
+            self.cx.emit(Event::Jobs {
+                done: self.done,
+                total: self.needed,
+                running: running.take(4).map(|(_, node)| node.job.label()).collect(),
+            });
+        }
+    }
+
+    fn reuse(&mut self, node: usize) {
+        self.cx.emit(Event::Job {
+            path: self.graph.nodes[node].paths.result.display().to_string(),
+            reused: true,
+        });
+        self.settle(node, true, None);
+    }
+
+    /// Asks for what a node depends on; it is ready when there is nothing to wait for.
+    fn need(&mut self, node: usize) {
+        let graph = self.graph;
+        let mut open = vec![node];
+        while let Some(node) = open.pop() {
+            let mut left = 0;
+            for &need in &graph.nodes[node].needs {
+                if matches!(self.at[need], At::Unneeded) {
+                    self.needed += 1;
+                    if matches!(self.stored[need], Stored::Fresh(_)) {
+                        self.reuse(need);
+                    } else {
+                        self.at[need] = At::Waiting(usize::MAX);
+                        open.push(need);
+                    }
+                }
+                if !matches!(self.at[need], At::Done { .. }) {
+                    left += 1;
+                }
+            }
+            self.at[node] = if left == 0 { At::Ready } else { At::Waiting(left) };
+            if left == 0 {
+                self.ready.push(node);
+            }
+        }
+        // One that failed before it was asked for again takes its dependents with it.
+        for failed in self.failed.clone() {
+            if let At::Failed(error) = &self.at[failed] {
+                let error = error.clone();
+                self.spread(failed, &error);
+            }
+        }
+    }
+
+    /// Tries the locks that somebody else had.
+    fn look(&mut self) {
+        let now = Instant::now();
+        let looking = std::mem::take(&mut self.looking);
+        for node in looking {
+            let look = match self.at[node] {
+                At::Claiming(look) | At::Held(look) => look,
+                _ => continue,
+            };
+            if look.at > now {
+                self.looking.push(node);
+                continue;
+            }
+            match self.claim(node) {
+                Ok(None) => {
+                    self.waited[node] = true;
+                    let next = look.next();
+                    self.at[node] = match self.at[node] {
+                        At::Claiming(_) => At::Claiming(next),
+                        _ => At::Held(next),
+                    };
+                    self.looking.push(node);
+                }
+                Ok(Some(claimed)) if matches!(self.at[node], At::Claiming(_)) => {
+                    self.claimed[node] = Some(claimed);
+                    self.need(node);
+                }
+                Ok(Some(claimed)) => {
+                    self.claimed[node] = Some(claimed);
+                    self.at[node] = At::Ready;
+                    self.ready.push(node);
+                }
+                Err(Ended::Reused(record)) => {
+                    self.ended[node] = time(record.ended.as_ref());
+                    self.cx.emit(Event::Job {
+                        path: self.graph.nodes[node].paths.result.display().to_string(),
+                        reused: true,
+                    });
+                    self.settle(node, true, Some(record));
+                }
+                Err(Ended::Failed(error)) => self.fail(node, error),
+            }
+        }
+    }
+
+    /// Takes the lock of a node and looks at its record again. `None` while somebody else has it.
+    fn claim(&mut self, node: usize) -> Result<Option<Claimed>, Ended> {
+        let Node { job, paths, needs, .. } = &self.graph.nodes[node];
+        let lock = match OwnerLock::acquire(&paths.lock, Duration::ZERO, &|| false) {
+            Ok(lock) => lock,
+            Err(LockError::Held { .. }) => return Ok(None),
+            Err(LockError::Io(e)) => return Err(Ended::Failed(store_error(e))),
+        };
+        let wanted = matches!(self.at[node], At::Claiming(_));
+        match JobRecord::read(&paths.info) {
+            Found::Record(record) => {
+                let just_ended = self.waited[node] && time(record.ended.as_ref()) > self.begun;
+                match record.status {
+                    Status::Done if !(self.force && wanted) || just_ended => {
+                        let started = time(record.started.as_ref());
+                        // Of a wanted job the dependencies may not have been looked at yet; what is stored of them tells.
+                        let holds = |need: &usize| match (&self.at[*need], self.stored[*need]) {
+                            (At::Done { .. }, _) | (_, Stored::Fresh(_)) => self.ended[*need] <= started,
+                            (_, Stored::Absent) => true,
+                            (_, Stored::Stale) => just_ended,
+                        };
+                        if paths.result.is_file() && needs.iter().all(holds) {
+                            return Err(Ended::Reused(record));
+                        }
+                    }
+                    // Somebody else tried while we waited for just that; trying the same at once is no use.
+                    Status::Error if just_ended => {
+                        let message = record.error.unwrap_or_default();
+                        return Err(Ended::Failed(runner::failed(job, paths, message, String::new())));
+                    }
+                    Status::Waiting | Status::Running => runner::take_over(&record, paths, job, self.cx),
+                    _ => {}
+                }
+            }
+            Found::Torn(reason) => {
+                tracing::warn!(job = %paths.result.display(), reason, "the record can't be read; running the job again");
+            }
+            Found::Nothing => {}
+        }
+        let mut claimed = Claimed::new(lock, self.store.new_record(job));
+        // Who looks at the list of jobs sees that it waits.
+        if wanted && !needs.is_empty() {
+            claimed.announce(paths).map_err(Ended::Failed)?;
+        }
+        Ok(Some(claimed))
+    }
+
+    /// Starts what is ready, as far as there are slots.
+    fn start<'scope>(&mut self, workers: &mut Workers<'scope, '_, 'a>)
+    where
+        'a: 'scope,
+    {
+        let mut later = Vec::new();
+        // What came last goes first: it is nearer to a wanted job, and what it needs was used just now.
+        while let Some(node) = self.ready.pop() {
+            if !matches!(self.at[node], At::Ready) {
+                continue;
+            }
+            let graph = self.graph;
+            let Node { job, paths, .. } = &graph.nodes[node];
+            let need = job.task.resources.need();
+            let capacity = self.store.slots().capacity();
+            if need.cpus > capacity.cpus || need.memory > capacity.memory {
+                let message = format!(
+                    "it needs {} processors and {} bytes of memory, of {} and {}",
+                    need.cpus, need.memory, capacity.cpus, capacity.memory
+                );
+                self.fail(node, runner::failed(job, paths, message, String::new()));
+                continue;
+            }
+            let Some(slot) = self.store.slots().try_take(need) else {
+                later.push(node);
+                // With nothing but the usual need behind it, there is no use in asking for each of thousands.
+                if later.len() > 64 {
+                    break;
+                }
+                continue;
+            };
+            let claimed = match self.claimed[node].take() {
+                Some(claimed) => claimed,
+                None => match self.claim(node) {
+                    Ok(Some(claimed)) => claimed,
+                    Ok(None) => {
+                        self.waited[node] = true;
+                        self.at[node] = At::Held(Look::first().next());
+                        self.looking.push(node);
+                        continue;
+                    }
+                    Err(Ended::Reused(record)) => {
+                        self.ended[node] = time(record.ended.as_ref());
+                        self.settle(node, true, Some(record));
+                        continue;
+                    }
+                    Err(Ended::Failed(error)) => {
+                        self.fail(node, error);
+                        continue;
+                    }
+                },
+            };
+            let cancel = self.cx.cancel.child_token();
+            self.at[node] = At::Running(cancel.clone());
+            self.running += 1;
+            let work = Work {
+                node,
+                claimed,
+                slot,
+                cancel,
+            };
+            if let Err(error) = workers.give(work) {
+                self.running -= 1;
+                self.fail(node, error);
+            }
+        }
+        self.ready.append(&mut later);
+    }
+
+    /// A node has no result, so neither have those that depend on it; what only they needed is not run.
+    fn fail(&mut self, node: usize, error: JobError) {
+        // Its own run has written down what happened; the others did not come to it.
+        if !matches!(self.at[node], At::Running(_)) {
+            self.write_failure(node, &error);
+        }
+        self.failed.push(node);
+        self.at[node] = At::Failed(error.clone());
+        self.spread(node, &error);
+        self.drop_unneeded();
+    }
+
+    fn spread(&mut self, node: usize, error: &JobError) {
+        let graph = self.graph;
+        let mut open = vec![(node, error.clone())];
+        while let Some((node, error)) = open.pop() {
+            for &dependent in &graph.nodes[node].needed_by {
+                if matches!(self.at[dependent], At::Waiting(_) | At::Ready | At::Held(_)) {
+                    let Node { job, paths, .. } = &graph.nodes[dependent];
+                    let error = runner::because_of(&error, job, paths);
+                    self.write_failure(dependent, &error);
+                    self.at[dependent] = At::Failed(error.clone());
+                    open.push((dependent, error));
+                }
+            }
+        }
+    }
+
+    fn write_failure(&mut self, node: usize, error: &JobError) {
+        let Node { job, paths, .. } = &self.graph.nodes[node];
+        let claimed = match self.claimed[node].take() {
+            Some(claimed) => claimed,
+            None => match OwnerLock::acquire(&paths.lock, Duration::ZERO, &|| false) {
+                Ok(lock) => Claimed::new(lock, self.store.new_record(job)),
+                // Whoever has the lock writes the record.
+                Err(_) => return,
+            },
+        };
+        claimed.fail(paths, error);
+    }
+
+    /// Stops what no job that can still be had needs.
+    fn drop_unneeded(&mut self) {
+        let graph = self.graph;
+        let mut is_needed = vec![false; graph.nodes.len()];
+        let mut open: Vec<usize> = graph.targets.clone();
+        while let Some(node) = open.pop() {
+            let is_open = !matches!(
+                self.at[node],
+                At::Done { .. } | At::Failed(_) | At::Dropped | At::Unneeded
+            );
+            if is_open && !std::mem::replace(&mut is_needed[node], true) {
+                open.extend(&graph.nodes[node].needs);
+            }
+        }
+        for (at, is_needed) in self.at.iter_mut().zip(is_needed) {
+            match at {
+                _ if is_needed => {}
+                At::Running(cancel) => cancel.cancel(),
+                At::Waiting(_) | At::Ready | At::Held(_) => *at = At::Dropped,
+                _ => {}
+            }
+        }
+    }
+
+    /// Interrupted, or out of time: what has not begun does not begin. What runs ends by itself.
+    fn give_up(&mut self) {
+        self.ready.clear();
+        self.looking.clear();
+        for node in 0..self.at.len() {
+            let Node { job, paths, .. } = &self.graph.nodes[node];
+            if matches!(
+                self.at[node],
+                At::Claiming(_) | At::Waiting(_) | At::Ready | At::Held(_)
+            ) {
+                let error = self.cx.ended(job, paths);
+                if self.claimed[node].is_some() {
+                    self.write_failure(node, &error);
+                }
+                self.at[node] = At::Failed(error);
+            }
+        }
+    }
+
+    fn outcome(&self, target: usize) -> Result<Done, JobError> {
+        let Node { job, paths, .. } = &self.graph.nodes[target];
+        match &self.at[target] {
+            At::Done { reused, record } => {
+                let record = match record {
+                    Some(record) => record.clone(),
+                    None => match JobRecord::read(&paths.info) {
+                        Found::Record(record) => record,
+                        _ => return Err(store_error(format!("{}: the record is gone", paths.info.display()))),
+                    },
+                };
+                Ok(Done {
+                    job: self.store.stored(paths, *record),
+                    reused: *reused,
+                })
+            }
+            At::Failed(error) => Err(error.clone()),
+            _ => Err(self.cx.ended(job, paths)),
+        }
+    }
+}
+
+/// What a look at a record may end with, without a run.
+enum Ended {
+    Reused(Box<JobRecord>),
+    Failed(JobError),
+}
