@@ -13,8 +13,8 @@ use decanus_tool::{Event, EventSink};
 use tokio_util::sync::CancellationToken;
 
 use crate::body;
+use crate::demand::{Graph, Stored};
 use crate::error::JobError;
-use crate::graph::{Graph, Stored};
 use crate::job::Job;
 use crate::record::{self, JobRecord, Status, now};
 use crate::scheduler::Scheduler;

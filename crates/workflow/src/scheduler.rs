@@ -13,8 +13,8 @@ use decanus_tool::Event;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
+use crate::demand::{Graph, Node, Stored};
 use crate::error::JobError;
-use crate::graph::{Graph, Node, Stored};
 use crate::record::{Found, JobRecord, Status, time};
 use crate::runner::{self, Claimed, Cx, Done, store_error};
 use crate::slots::Slot;
