@@ -11,11 +11,13 @@ use decanus_base::files::{LockError, OwnerLock, disk_is_full, named};
 use decanus_base::process::{self, Ended};
 use decanus_tool::{Event, EventSink};
 use jiff::Timestamp;
+use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::body;
+use crate::definition::Body;
 use crate::error::JobError;
-use crate::job::Job;
+use crate::job::{GivenResult, Job, Link};
 use crate::record::{self, Found, JobRecord, Status, now, time};
 use crate::store::{JobStore, Paths, StoredJob};
 
@@ -148,6 +150,9 @@ impl JobStore {
 
     fn ensure(&self, job: &Job, force: bool, cx: &Cx) -> Result<Done, JobError> {
         let paths = self.paths(job);
+        if let Some(given) = &job.given {
+            return self.given(job, given, &paths);
+        }
         let asked = Timestamp::now();
         if !force && let State::Fresh(record) = self.state(job) {
             return Ok(self.reuse(&paths, *record, cx));
@@ -179,6 +184,28 @@ impl JobStore {
             Found::Nothing => {}
         }
         self.run_locked(job, &paths, cx)
+    }
+
+    /// What stands in for a task is taken as it is.
+    fn given(&self, job: &Job, given: &GivenResult, paths: &Paths) -> Result<Done, JobError> {
+        if !given.path.is_file() {
+            return Err(JobError::NoResult {
+                path: given.path.clone(),
+                reason: format!("it was to stand in for {} but is gone", job.label()),
+            });
+        }
+        let record = match JobRecord::read(&paths.info) {
+            Found::Record(record) => *record,
+            _ => JobRecord {
+                status: Status::Done,
+                kind: given.kind,
+                ..self.new_record(job)
+            },
+        };
+        Ok(Done {
+            job: self.stored(paths, record),
+            reused: true,
+        })
     }
 
     fn reuse(&self, paths: &Paths, record: JobRecord, cx: &Cx) -> Done {
@@ -243,7 +270,11 @@ impl JobStore {
             ..cx.clone()
         };
         let run = &|dependency: &Arc<Job>| {
-            let result = self.ensure(dependency, false, &group).map(drop);
+            let mut result = self.ensure(dependency, false, &group).map(drop);
+            let at = job.dependencies.iter().position(|d| Arc::ptr_eq(d, dependency));
+            if !matches!(result, Err(JobError::Cancelled { .. })) && at.is_some_and(|at| job.may_fail(at)) {
+                result = Ok(());
+            }
             if result.is_err() {
                 group.cancel.cancel();
             }
@@ -279,6 +310,10 @@ impl JobStore {
     }
 
     fn body(&self, job: &Job, paths: &Paths, record: &mut JobRecord, cx: &Cx) -> Result<(), JobError> {
+        if job.task.body == Body::Alias {
+            record.started = Some(now());
+            return body::alias(self, job, paths).map_err(|e| failed(job, paths, e, String::new()));
+        }
         let left = cx
             .deadline
             .map(|(at, limit)| (at.saturating_duration_since(Instant::now()), limit));
@@ -356,19 +391,29 @@ impl JobStore {
 
     fn state_of(&self, job: &Job, known: &mut HashMap<PathBuf, Option<Timestamp>>) -> State {
         let paths = self.paths(job);
+        if let Some(given) = job.given.as_ref().filter(|g| !g.is_job || !g.path.is_file()) {
+            // Its content is part of the identity: another content would be another job.
+            return if given.path.is_file() {
+                State::Absent
+            } else {
+                State::Stale
+            };
+        }
         let record = match JobRecord::read(&paths.info) {
             Found::Nothing => return State::Absent,
             Found::Record(record) if record.status == Status::Done && paths.result.is_file() => record,
             _ => return State::Stale,
         };
         let started = time(record.started.as_ref());
-        for dependency in &job.dependencies {
+        for (at, dependency) in job.dependencies.iter().enumerate() {
             let path = self.path(dependency);
             let ended = match known.get(&path) {
                 Some(ended) => *ended,
                 None => {
                     // MIN: gone, so never newer. None: out of date.
                     let ended = match self.state_of(dependency, known) {
+                        // It failed, and this job went on all the same.
+                        State::Stale if job.may_fail(at) => self.failed_at(dependency),
                         State::Absent => Some(Timestamp::MIN),
                         State::Stale => None,
                         State::Fresh(record) => Some(time(record.ended.as_ref())),
@@ -384,6 +429,14 @@ impl JobStore {
         State::Fresh(record)
     }
 
+    /// When a job failed; nothing when it did not.
+    fn failed_at(&self, job: &Job) -> Option<Timestamp> {
+        match JobRecord::read(&self.paths(job).info) {
+            Found::Record(record) if record.status == Status::Error => Some(time(record.ended.as_ref())),
+            _ => None,
+        }
+    }
+
     fn stored(&self, paths: &Paths, record: JobRecord) -> StoredJob {
         StoredJob::new(paths.result.clone(), record, self.dir().to_owned())
     }
@@ -391,6 +444,12 @@ impl JobStore {
     fn new_record(&self, job: &Job) -> JobRecord {
         JobRecord {
             inputs: job.inputs.clone(),
+            identity: job
+                .identity
+                .iter()
+                .map(|(n, d)| (n.clone(), d.clone().into()))
+                .collect(),
+            links: links(job),
             dependencies: job
                 .dependencies
                 .iter()
@@ -405,6 +464,15 @@ impl JobStore {
             )
         }
     }
+}
+
+/// The names of a job's dependencies as its record holds them.
+fn links(job: &Job) -> Map<String, Value> {
+    let place = |link: &Link| match (link.each, link.jobs.as_slice()) {
+        (false, [one]) => json!(one),
+        (_, all) => json!(all),
+    };
+    job.links.iter().map(|l| (l.name.clone(), place(l))).collect()
 }
 
 /// What a record says of a failure: the message without the job's own name.
