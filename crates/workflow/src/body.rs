@@ -1,6 +1,6 @@
 //! What a task's process is given, and what becomes of what it leaves.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -11,9 +11,10 @@ use decanus_base::process::Spec;
 use serde_json::{Map, Value, json};
 
 use crate::definition::Body;
+use crate::depends::variable;
 use crate::input::show;
-use crate::job::{Job, MAX_ARGUMENT, arguments, own_files};
-use crate::store::{JobStore, Paths};
+use crate::job::{Job, Link, MAX_ARGUMENT, arguments, own_files};
+use crate::store::{JobStore, OWN_DIR, Paths, entries};
 
 /// A dependency's result larger than this is passed by its path alone; its value is then null.
 const MAX_PASSED: u64 = 16 << 20;
@@ -23,8 +24,9 @@ const TAIL_LINES: usize = 20;
 
 /// Makes the job's folder anew, writes the inputs, and says what to start.
 pub(crate) fn prepare(store: &JobStore, job: &Job, paths: &Paths, timeout: Option<Duration>) -> io::Result<Spec> {
+    let inputs = job.resolved_inputs(store).map_err(io::Error::other)?;
     let inputs_file = paths.own.join("inputs.json");
-    let mut document = serde_json::to_vec(&document(store, job, paths))?;
+    let mut document = serde_json::to_vec(&document(store, job, &inputs, paths))?;
     document.push(b'\n');
     write_atomic(&inputs_file, &document)?;
     let create = |name: &str| {
@@ -38,19 +40,26 @@ pub(crate) fn prepare(store: &JobStore, job: &Job, paths: &Paths, timeout: Optio
         ("DECANUS_FILES".into(), text(&paths.files)),
         ("DECANUS_WORKFLOW_DIR".into(), text(&job.workflow.dir)),
     ];
-    for dependency in &job.dependencies {
-        let name = format!("DECANUS_DEP_{}", dependency.task.name.replace('-', "_"));
-        env.push((name, text(&store.path(dependency))));
+    for link in &job.links {
+        // Of a list each path is a line.
+        let value = dependency_paths(store, job, link)
+            .into_iter()
+            .map(PathBuf::into_os_string)
+            .collect::<Vec<_>>()
+            .join(OsStr::new("\n"));
+        if value.len() <= MAX_ARGUMENT {
+            env.push((variable(&link.name), value));
+        }
     }
     for input in job.task.inputs.iter().filter(|i| i.kind.is_scalar()) {
         // One without a value is empty rather than unset, so that nothing of our own environment shows through.
-        let value = show(&job.inputs[&input.name]);
+        let value = inputs.get(&input.name).map(show).unwrap_or_default();
         if value.len() <= MAX_ARGUMENT {
             env.push((input.name.clone(), value.into()));
         }
     }
     Ok(Spec {
-        argv: argv(store, job),
+        argv: argv(store, job, &inputs),
         dir: paths.files.clone(),
         env,
         stdin: Some(File::open(&inputs_file).map_err(|e| named(e, &inputs_file))?),
@@ -64,18 +73,38 @@ fn result_file(paths: &Paths) -> PathBuf {
     paths.own.join("result")
 }
 
-fn document(store: &JobStore, job: &Job, paths: &Paths) -> Value {
+/// The paths of the results behind a name.
+fn dependency_paths(store: &JobStore, job: &Job, link: &Link) -> Vec<PathBuf> {
+    let jobs = link.jobs.iter().filter_map(|at| job.dependencies.get(*at));
+    jobs.map(|dependency| store.path(dependency)).collect()
+}
+
+/// Path and value of a dependency's result; of one that failed the error, and no value.
+fn result_of(store: &JobStore, dependency: &Job) -> Value {
+    let theirs = store.paths(dependency);
+    let path = theirs.result.display().to_string();
+    if !theirs.result.is_file() {
+        let error = store.read(theirs.result).and_then(|j| j.error());
+        let error = error.unwrap_or_else(|| "it has no result".into());
+        return json!({"path": path, "value": null, "error": error});
+    }
+    let small = fs::metadata(&theirs.result).is_ok_and(|m| m.len() <= MAX_PASSED);
+    let value = small
+        .then(|| dependency.kind().load(&theirs.result, &theirs.files).ok())
+        .flatten();
+    json!({"path": path, "value": value})
+}
+
+fn document(store: &JobStore, job: &Job, inputs: &Map<String, Value>, paths: &Paths) -> Value {
     let mut dependencies = Map::new();
-    for dependency in &job.dependencies {
-        let theirs = store.paths(dependency);
-        let small = fs::metadata(&theirs.result).is_ok_and(|m| m.len() <= MAX_PASSED);
-        let value = small
-            .then(|| dependency.task.result.load(&theirs.result, &theirs.files).ok())
-            .flatten();
-        dependencies.insert(
-            dependency.task.name.clone(),
-            json!({"path": theirs.result.display().to_string(), "value": value}),
-        );
+    for link in &job.links {
+        let jobs = link.jobs.iter().filter_map(|at| job.dependencies.get(*at));
+        let mut results: Vec<Value> = jobs.map(|dependency| result_of(store, dependency)).collect();
+        let value = match link.each {
+            true => Value::Array(results),
+            false => results.pop().unwrap_or_default(),
+        };
+        dependencies.insert(link.name.clone(), value);
     }
     json!({
         "workflow": job.workflow.name,
@@ -83,29 +112,28 @@ fn document(store: &JobStore, job: &Job, paths: &Paths) -> Value {
         "job": paths.result.display().to_string(),
         "files": paths.files.display().to_string(),
         "workflow_dir": job.workflow.dir.display().to_string(),
-        "inputs": job.inputs,
+        "inputs": inputs,
         "dependencies": dependencies,
     })
 }
 
-fn argv(store: &JobStore, job: &Job) -> Vec<OsString> {
+fn argv(store: &JobStore, job: &Job, inputs: &Map<String, Value>) -> Vec<OsString> {
     let dir = &job.workflow.dir;
     match &job.task.body {
+        Body::Alias => Vec::new(),
         Body::Sh(script) => ["sh", "-c", script].map(OsString::from).into(),
         Body::Run(elements) => {
             let own = own_files(elements, dir);
             let dependency = |name: &str| {
-                job.dependencies
-                    .iter()
-                    .find(|d| d.task.name == name)
-                    .map(|d| store.path(d))
+                let link = job.links.iter().find(|l| l.name == name);
+                link.map(|l| dependency_paths(store, job, l)).unwrap_or_default()
             };
             let mut argv = Vec::new();
             for (at, element) in elements.iter().enumerate() {
                 match own.iter().find(|(i, _)| *i == at) {
                     Some((_, path)) => argv.push(path.clone().into_os_string()),
                     None => argv.extend(
-                        arguments(element, &job.inputs, &dependency, dir)
+                        arguments(element, inputs, &dependency, dir)
                             .into_iter()
                             .map(OsString::from),
                     ),
@@ -149,4 +177,39 @@ pub(crate) fn stderr_tail(paths: &Paths) -> String {
     };
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+}
+
+/// Makes the result of a job's dependency its own: the same files, under its own name. Files are linked where the file
+/// system can, and copied where not.
+pub(crate) fn alias(store: &JobStore, job: &Job, paths: &Paths) -> Result<(), String> {
+    let Some(dependency) = job.dependencies.first() else {
+        return Err("it stands for nothing".into());
+    };
+    let theirs = store.paths(dependency);
+    let failed = |e: io::Error| format!("its result can't be linked: {e}");
+    link_folder(&theirs.files, &paths.files).map_err(failed)?;
+    // A path within the folder of the other leads into ours the same way.
+    link_file(&theirs.result, &paths.result).map_err(failed)
+}
+
+fn link_folder(from: &Path, to: &Path) -> io::Result<()> {
+    for path in entries(from)? {
+        let Some(name) = path.file_name().filter(|n| *n != OsStr::new(OWN_DIR)) else {
+            continue;
+        };
+        let target = to.join(name);
+        if fs::symlink_metadata(&path).map_err(|e| named(e, &path))?.is_dir() {
+            fs::create_dir_all(&target).map_err(|e| named(e, &target))?;
+            link_folder(&path, &target)?;
+        } else {
+            link_file(&path, &target)?;
+        }
+    }
+    Ok(())
+}
+
+fn link_file(from: &Path, to: &Path) -> io::Result<()> {
+    fs::hard_link(from, to)
+        .or_else(|_| fs::copy(from, to).map(drop))
+        .map_err(|e| named(e, to))
 }

@@ -8,12 +8,10 @@ use decanus_base::names::did_you_mean;
 use decanus_base::yaml::{Data, Node, YamlError};
 use serde_json::{Map, Value};
 
-use crate::definition::{Body, Task, Workflow};
+use crate::definition::{Body, Dependency, Task, Workflow};
+use crate::graph::{self, MAX_DEPTH};
 use crate::input::{self, InputType, PathRules};
 use crate::template::{Element, Piece};
-
-/// The longest chain of tasks that depend on each other.
-const MAX_DEPTH: usize = 100;
 
 /// All dependencies exist, none leads back to where it started, and no chain is too long.
 pub(crate) fn dependencies(workflow: &Workflow, nodes: &HashMap<&str, &Node>) -> Result<(), YamlError> {
@@ -38,6 +36,10 @@ impl Check<'_> {
     fn dependencies(&self) -> Result<(), YamlError> {
         for task in &self.workflow.tasks {
             for (at, dependency) in task.depends.iter().enumerate() {
+                // Those of other workflows are looked at when these are loaded.
+                if dependency.workflow.is_some() {
+                    continue;
+                }
                 let Some(node) = self.depends_item(&task.name, at) else {
                     continue;
                 };
@@ -71,7 +73,7 @@ impl Check<'_> {
         way.push(&task.name);
         let mut depth = 1;
         for dependency in &task.depends {
-            if let Some(next) = self.workflow.find(&dependency.task) {
+            if let Some((_, next)) = self.workflow.target(self.workflow, dependency) {
                 depth = depth.max(1 + self.walk(next, way, finished)?);
             }
         }
@@ -84,12 +86,12 @@ impl Check<'_> {
     }
 
     fn depends_item(&self, task: &str, at: usize) -> Option<&Node> {
-        self.nodes.get(task)?.get("depends")?.sequence().ok()?.get(at).copied()
+        depends_items(self.nodes.get(task)?).get(at).copied()
     }
 
     fn depends_error(&self, task: &str, message: String) -> YamlError {
         match self.nodes.get(task) {
-            Some(node) => node.get("depends").unwrap_or(node).error(message),
+            Some(node) => node.get("depends").or(node.get("alias")).unwrap_or(node).error(message),
             None => YamlError {
                 file: self.workflow.dir.join("workflow.yaml"),
                 line: 1,
@@ -97,6 +99,14 @@ impl Check<'_> {
                 message,
             },
         }
+    }
+}
+
+/// The nodes of what a task depends on: the items of `depends:`, or the one of `alias:`.
+fn depends_items(task: &Node) -> Vec<&Node> {
+    match task.get("alias") {
+        Some(alias) => vec![alias],
+        None => task.get("depends").and_then(|n| n.sequence().ok()).unwrap_or_default(),
     }
 }
 
@@ -109,25 +119,23 @@ pub(crate) fn settle(workflow: &mut Workflow, nodes: &HashMap<&str, &Node>) -> R
             continue;
         };
         let mut new = Task::clone(task);
-        let items = node.get("depends").map_or(Ok(Vec::new()), Node::sequence)?;
-        for (dependency, item) in new.depends.iter_mut().zip(items) {
-            let Some(target) = workflow.find(&dependency.task) else {
+        for (dependency, item) in new.depends.iter_mut().zip(depends_items(node)) {
+            let Some(target) = workflow
+                .find(&dependency.task)
+                .filter(|_| dependency.workflow.is_none())
+            else {
                 continue;
             };
             let inputs = workflow.recursive_inputs(target);
-            let names = std::mem::take(&mut dependency.fixed);
-            for (name, value) in names {
-                let at = item.get("inputs").and_then(|n| n.get(&name)).unwrap_or(item);
-                let file = inputs.iter().any(|i| i.name == name && i.kind == InputType::File) && !value.is_null();
-                let value = if file {
-                    workflow.dir.join(at.text()?).display().to_string().into()
-                } else {
-                    let one = Map::from_iter([(name.clone(), value)]);
-                    let mut map = input::coerce_map(&one, &inputs, &paths).map_err(|(_, e)| at.error(e))?;
-                    map.remove(&name).unwrap_or_default()
-                };
-                dependency.fixed.insert(name, value);
-            }
+            graph::settle(dependency, &inputs, &workflow.dir).map_err(|(name, reason)| {
+                let at = |key: &str| item.get(key).and_then(|n| n.get(&name));
+                at("inputs").or(item.get("for_each")).unwrap_or(item).error(reason)
+            })?;
+        }
+        if new.body == Body::Alias
+            && let Some(kind) = graph::alias_type(workflow, workflow, task)
+        {
+            new.result = kind;
         }
         let inputs = workflow.recursive_inputs(task);
         let listed = node.get("examples").map_or(Ok(Vec::new()), Node::sequence)?;
@@ -175,8 +183,15 @@ fn check_run(task: &Task, dir: &Path, elements: &[Element], nodes: &[Node]) -> R
         for piece in pieces {
             match piece {
                 Piece::Input(name) if task.input(name).is_none() => {
-                    let message = if task.depends.iter().any(|d| d.task == *name) {
-                        format!("`{{{name}}}` is no input; the result of that task is `{{{name}.path}}`")
+                    let dependency = task.depends.iter().find(|d| d.key() == name);
+                    let each = |d: &Dependency| d.for_each.is_some();
+                    // All results of a dependency that is made once for each item.
+                    if matches!(element, Element::Spread(_)) && dependency.is_some_and(each) {
+                        continue;
+                    }
+                    let message = if let Some(dependency) = dependency {
+                        let end = if each(dependency) { "..." } else { ".path" };
+                        format!("`{{{name}}}` is no input; the result of that task is `{{{name}{end}}}`")
                     } else {
                         let guess = did_you_mean(name, task.inputs.iter().map(|i| i.name.as_str()));
                         format!(
@@ -185,8 +200,12 @@ fn check_run(task: &Task, dir: &Path, elements: &[Element], nodes: &[Node]) -> R
                     };
                     return Err(node.error(message));
                 }
-                Piece::Dependency(name) if !task.depends.iter().any(|d| d.task == *name) => {
-                    let guess = did_you_mean(name, task.depends.iter().map(|d| d.task.as_str()));
+                Piece::Dependency(name) if task.depends.iter().any(|d| d.key() == name && d.for_each.is_some()) => {
+                    let message = format!("`{name}` has a result for each item; `{{{name}...}}` are all their paths");
+                    return Err(node.error(message));
+                }
+                Piece::Dependency(name) if !task.depends.iter().any(|d| d.key() == name) => {
+                    let guess = did_you_mean(name, task.depends.iter().map(Dependency::key));
                     return Err(node.error(format!(
                         "`{{{name}.path}}`: this task does not depend on `{name}`{guess}"
                     )));

@@ -1,6 +1,6 @@
 //! A workflow as it is in memory: tasks, what they depend on and what they do.
 
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use decanus_base::names::did_you_mean;
 use decanus_chat::Example;
 use serde_json::{Map, Value};
 
+use crate::digests::Digests;
 use crate::error::WorkflowError;
 use crate::input::Input;
 use crate::result::ResultType;
@@ -30,6 +31,8 @@ pub struct Workflow {
     pub tasks: Vec<Arc<Task>>,
     /// The tasks that are offered as tools; all of them when empty.
     pub exports: Vec<String>,
+    /// What lies outside of its file.
+    pub reach: Reach,
 }
 
 /// A task.
@@ -43,6 +46,8 @@ pub struct Task {
     pub inputs: Vec<Input>,
     /// The tasks whose results it uses.
     pub depends: Vec<Dependency>,
+    /// Further ones, by the values of its inputs.
+    pub dynamic: Option<DynamicDepends>,
     /// What its result is.
     pub result: ResultType,
     /// What it does.
@@ -58,12 +63,118 @@ pub struct Task {
 }
 
 /// A task that another one depends on.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Dependency {
-    /// The task, of the same workflow.
+    /// The task.
     pub task: String,
-    /// Inputs that are set here and that no caller can change; null means that the input has no value.
-    pub fixed: Map<String, Value>,
+    /// The workflow it belongs to; the same one when there is none.
+    pub workflow: Option<String>,
+    /// The name under which the result is known; the task's when there is none.
+    pub name: Option<String>,
+    /// Inputs that are set here and that no caller can change.
+    pub fixed: Vec<(String, Setting)>,
+    /// Makes one job for each item of a list.
+    pub for_each: Option<Each>,
+    /// Whether the task goes on when this dependency failed.
+    pub can_fail: bool,
+    /// The name of the dependency's job.
+    pub jobname: JobName,
+    /// Where it is declared: the line of workflow.yaml, 0 when it is from no file.
+    pub line: usize,
+}
+
+/// What an input of a dependency is set to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Setting {
+    /// A value; null means that the input has no value, whatever its default.
+    Value(Value),
+    /// What an own input of the task holds, its default included. Without a value it sets nothing.
+    Input(String),
+    /// The result of an earlier dependency of the task, by the name it is known under.
+    Result(String),
+}
+
+/// One job for each item of a list input.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Each {
+    /// The task's own input that holds the list.
+    pub list: String,
+    /// The dependency's input that gets the item.
+    pub input: String,
+}
+
+/// The part of a dependency's job name that people choose.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum JobName {
+    /// That of the job that depends on it.
+    #[default]
+    Inherited,
+    /// This one.
+    Chosen(String),
+    /// None: what the job would be called by itself.
+    Own,
+}
+
+impl Dependency {
+    /// Depends on a task of the same workflow.
+    pub fn on(task: impl Into<String>) -> Self {
+        Self {
+            task: task.into(),
+            ..Self::default()
+        }
+    }
+
+    /// The name under which the task knows the result.
+    pub fn key(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.task)
+    }
+
+    /// `TASK`, or `WORKFLOW/TASK` for one of another workflow.
+    pub fn label(&self) -> String {
+        match &self.workflow {
+            Some(workflow) => format!("{workflow}/{}", self.task),
+            None => self.task.clone(),
+        }
+    }
+
+    /// Whether an input of the dependency is set here, and so hidden from callers.
+    pub(crate) fn sets(&self, input: &str) -> bool {
+        self.fixed.iter().any(|(name, _)| name == input) || self.for_each.as_ref().is_some_and(|e| e.input == input)
+    }
+}
+
+/// Dependencies that follow from the values of a task's inputs: a function of the inputs, coerced and with defaults.
+#[derive(Clone)]
+pub struct DynamicDepends(pub Arc<DependsFn>);
+
+/// What [`DynamicDepends`] calls. A text says why there is no answer.
+pub type DependsFn = dyn Fn(&Map<String, Value>) -> Result<Vec<Dependency>, String> + Send + Sync;
+
+impl std::fmt::Debug for DynamicDepends {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("DynamicDepends")
+    }
+}
+
+impl PartialEq for DynamicDepends {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// What lies outside of a workflow's own file: the workflows that its tasks depend on, and what is known of the content
+/// of files. Empty unless [`Workflows`](crate::Workflows) loaded the workflow.
+#[derive(Clone, Debug, Default)]
+pub struct Reach {
+    /// Other workflows, by the name that dependencies use; those that these depend on too.
+    pub(crate) others: BTreeMap<String, Arc<Workflow>>,
+    pub(crate) digests: Digests,
+}
+
+impl PartialEq for Reach {
+    fn eq(&self, other: &Self) -> bool {
+        self.others == other.others
+    }
 }
 
 /// What a task does.
@@ -73,6 +184,8 @@ pub enum Body {
     Run(Vec<Element>),
     /// Runs a shell script; inputs are variables of its environment and never part of its text.
     Sh(String),
+    /// Nothing: the result of its one dependency is its result.
+    Alias,
 }
 
 impl Workflow {
@@ -102,45 +215,6 @@ impl Workflow {
             return self.tasks.iter().collect();
         }
         self.exports.iter().filter_map(|name| self.find(name)).collect()
-    }
-
-    /// All inputs that a caller of the task can give: its own, then those of its dependencies in order, without those
-    /// that a declaration sets. Each name once; the first declaration counts.
-    pub fn recursive_inputs<'a>(&'a self, task: &'a Task) -> Vec<&'a Input> {
-        let mut found = Vec::new();
-        let mut names = HashSet::new();
-        let mut seen = HashSet::new();
-        self.collect_inputs(task, &Vec::new(), &mut found, &mut names, &mut seen);
-        found
-    }
-
-    fn collect_inputs<'a>(
-        &'a self,
-        task: &'a Task,
-        hidden: &Vec<&'a str>,
-        found: &mut Vec<&'a Input>,
-        names: &mut HashSet<&'a str>,
-        seen: &mut HashSet<(&'a str, Vec<&'a str>)>,
-    ) {
-        // A task may be reached by many ways; what is hidden on the way is all that differs.
-        if !seen.insert((task.name.as_str(), hidden.clone())) {
-            return;
-        }
-        for input in &task.inputs {
-            if !hidden.contains(&input.name.as_str()) && names.insert(&input.name) {
-                found.push(input);
-            }
-        }
-        for dependency in &task.depends {
-            let Some(next) = self.find(&dependency.task) else {
-                continue;
-            };
-            let mut hidden = hidden.clone();
-            hidden.extend(dependency.fixed.keys().map(String::as_str));
-            hidden.sort_unstable();
-            hidden.dedup();
-            self.collect_inputs(next, &hidden, found, names, seen);
-        }
     }
 }
 

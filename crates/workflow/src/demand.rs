@@ -14,10 +14,19 @@ use crate::store::{JobStore, Paths};
 pub(crate) struct Node {
     pub job: Arc<Job>,
     pub paths: Paths,
-    /// The nodes of its dependencies, each once.
-    pub needs: Vec<usize>,
-    /// The nodes of the jobs that depend on it.
-    pub needed_by: Vec<usize>,
+    /// Its dependencies, each once.
+    pub needs: Vec<Edge>,
+    /// The jobs that depend on it.
+    pub needed_by: Vec<Edge>,
+}
+
+/// The way from a job to one that it depends on, or back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Edge {
+    /// The node at the other end.
+    pub node: usize,
+    /// Whether the dependent job goes on when the other one fails.
+    pub can_fail: bool,
 }
 
 /// Jobs with all that they depend on.
@@ -35,8 +44,23 @@ pub(crate) enum Stored {
     Absent,
     /// Something that has to be run (again).
     Stale,
+    /// It failed, and when.
+    Failed(Timestamp),
     /// A result that holds, and when it was done.
     Fresh(Timestamp),
+}
+
+impl Stored {
+    /// Whether it makes what used it, and was started then, out of date.
+    pub fn is_newer(self, started: Timestamp, can_fail: bool) -> bool {
+        match self {
+            Self::Absent => false,
+            Self::Stale => true,
+            // It failed, and the dependent job went on all the same.
+            Self::Failed(ended) => !can_fail || ended > started,
+            Self::Fresh(ended) => ended > started,
+        }
+    }
 }
 
 impl Graph {
@@ -75,13 +99,14 @@ impl Graph {
     fn add(&mut self, store: &JobStore, job: &Arc<Job>, known: &HashMap<*const Job, usize>) -> usize {
         let index = self.nodes.len();
         let mut needs = Vec::new();
-        for dependency in &job.dependencies {
+        for (place, dependency) in job.dependencies.iter().enumerate() {
             if let Some(&need) = known.get(&Arc::as_ptr(dependency))
-                // The same job may be there under two names.
-                && self.nodes[need].needed_by.last() != Some(&index)
+                // Two that were made apart may be the same job.
+                && self.nodes[need].needed_by.last().map(|e| e.node) != Some(index)
             {
-                self.nodes[need].needed_by.push(index);
-                needs.push(need);
+                let can_fail = job.may_fail(place);
+                self.nodes[need].needed_by.push(Edge { node: index, can_fail });
+                needs.push(Edge { node: need, can_fail });
             }
         }
         self.nodes.push(Node {
@@ -99,20 +124,23 @@ impl Graph {
     pub fn stored(&self) -> Vec<Stored> {
         let mut stored: Vec<Stored> = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {
-            let state = match Brief::read(&node.paths.info) {
-                Found::Nothing => Stored::Absent,
-                Found::Record(brief) if brief.status == Status::Done && node.paths.result.is_file() => {
-                    let newer = |need: &usize| match stored[*need] {
-                        Stored::Absent => false,
-                        Stored::Stale => true,
-                        Stored::Fresh(ended) => ended > brief.started,
-                    };
+            let state = match (&node.job.given, Brief::read(&node.paths.info)) {
+                (Some(given), _) if !given.path.is_file() => Stored::Stale,
+                (Some(given), Found::Record(brief)) if given.is_job && brief.status == Status::Done => {
+                    Stored::Fresh(brief.ended)
+                }
+                // The content of a file is part of the identity: another content would be another job.
+                (Some(_), _) => Stored::Fresh(Timestamp::MIN),
+                (None, Found::Nothing) => Stored::Absent,
+                (None, Found::Record(brief)) if brief.status == Status::Done && node.paths.result.is_file() => {
+                    let newer = |need: &Edge| stored[need.node].is_newer(brief.started, need.can_fail);
                     match node.needs.iter().any(newer) {
                         true => Stored::Stale,
                         false => Stored::Fresh(brief.ended),
                     }
                 }
-                _ => Stored::Stale,
+                (None, Found::Record(brief)) if brief.status == Status::Error => Stored::Failed(brief.ended),
+                (None, _) => Stored::Stale,
             };
             stored.push(state);
         }

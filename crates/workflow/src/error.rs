@@ -120,10 +120,16 @@ pub enum InputError {
         /// Which file, and why.
         reason: String,
     },
+    /// What was to stand in for a task that a job depends on can't.
+    #[error("the result for `{task}`: {reason}")]
+    Override {
+        /// `WORKFLOW#TASK`.
+        task: String,
+        /// Why not.
+        reason: String,
+    },
     /// A name for the job that can't be one.
-    #[error(
-        "`{0}` can't be the name of a job: no `/`, `\\`, `..`, leading dot or control character, at most 150 bytes"
-    )]
+    #[error("`{0}` can't be the name of a job: no `/`, `\\`, `..`, leading dot or control character")]
     JobName(String),
 }
 

@@ -1,16 +1,19 @@
-//! Jobs: a task with its inputs, the jobs it depends on, and the identity that follows from these.
+//! Jobs: a task with its inputs, the jobs it depends on, and the identity that follows from these. How they are made is in
+//! [`build`](crate::build).
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use decanus_base::digest::{ValueHasher, sha256_file};
-use decanus_base::names;
+use decanus_base::digest::ValueHasher;
 use serde_json::{Map, Value};
 
 use crate::definition::{Body, Task, Workflow};
-use crate::error::{InputError, WorkflowError};
+use crate::error::InputError;
+use crate::identity::Parts;
 use crate::input::{InputType, PathRules, show};
+use crate::result::ResultType;
+use crate::store::JobStore;
 use crate::template::{Element, Piece};
 
 /// The largest value that can be one argument or one variable of a process (Linux: 32 pages, with its name).
@@ -27,15 +30,95 @@ pub struct Job {
     pub name: String,
     /// Its identity: 32 hexadecimal digits.
     pub digest: String,
-    /// The task's own inputs, coerced, with defaults; null where there is no value.
+    /// What its identity is made of: name and digest of each part.
+    pub identity: Parts,
+    /// The task's own inputs, coerced, with defaults; null where there is no value. One that is the result of a job is
+    /// `{"job": PATH}`, or `{"jobs": [PATH, …]}`, with paths relative to the jobs folder.
     pub inputs: Map<String, Value>,
-    /// The jobs whose results it uses, in the order of the declaration.
+    /// The jobs whose results it uses, each once: first those that are values of inputs, then those of the declaration.
     pub dependencies: Vec<Arc<Job>>,
+    /// By which names the task knows the results of `dependencies`.
+    pub links: Vec<Link>,
+    /// The inputs whose values are results of `dependencies`; the names are those of the inputs.
+    pub input_jobs: Vec<Link>,
+    /// The result that stands in for the task's; nothing is then run.
+    pub given: Option<GivenResult>,
+}
+
+/// A name for results among the dependencies of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The name.
+    pub name: String,
+    /// Whether there is one result for each item of a list, rather than just one.
+    pub each: bool,
+    /// Whether the job goes on when one of them failed.
+    pub can_fail: bool,
+    /// Whether a caller put them in the place of those that were declared.
+    pub replaced: bool,
+    /// Which of the job's `dependencies` they are.
+    pub jobs: Vec<usize>,
+}
+
+/// A file that stands in for a task's result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenResult {
+    /// The file, absolute.
+    pub path: PathBuf,
+    /// What it holds.
+    pub kind: ResultType,
+    /// Whether it is the result of a stored job.
+    pub is_job: bool,
+}
+
+/// What is chosen for a job besides its inputs.
+#[derive(Clone, Debug, Default)]
+pub struct JobOptions {
+    /// The part of the job's name that people choose.
+    pub name: Option<String>,
+    /// What stands in for tasks that it depends on.
+    pub overrides: Overrides,
+}
+
+/// Results that stand in for tasks, wherever a job depends on them.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides(BTreeMap<String, Override>);
+
+/// What stands in for a task.
+#[derive(Clone, Debug)]
+pub enum Override {
+    /// A job; it is run when its result is not there.
+    Job(Arc<Job>),
+    /// The result of a stored job, or any file, which is read as the task's type.
+    Path(PathBuf),
+}
+
+impl Overrides {
+    /// Puts something in the place of a task.
+    pub fn set(&mut self, workflow: &str, task: &str, by: Override) {
+        self.0.insert(format!("{workflow}#{task}"), by);
+    }
+
+    /// What stands in for a task.
+    pub fn get(&self, workflow: &str, task: &str) -> Option<&Override> {
+        if self.0.is_empty() {
+            return None;
+        }
+        self.0.get(&format!("{workflow}#{task}"))
+    }
+
+    /// The tasks, as `WORKFLOW#TASK`.
+    pub fn tasks(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
 }
 
 impl Job {
-    /// The result's path within the jobs folder: `WORKFLOW/TASK/NAME_DIGEST.EXT`.
+    /// The result's path within the jobs folder: `WORKFLOW/TASK/NAME_DIGEST.EXT`. That of a given result is absolute.
     pub fn relative_path(&self) -> PathBuf {
+        if let Some(given) = &self.given {
+            return given.path.clone();
+        }
         let file = format!("{}_{}.{}", self.name, self.digest, self.task.result.extension());
         Path::new(&self.workflow.name).join(&self.task.name).join(file)
     }
@@ -44,235 +127,72 @@ impl Job {
     pub fn label(&self) -> String {
         format!("{}/{}", self.workflow.name, self.task.name)
     }
-}
 
-/// A value given to a task or to a dependency of it.
-#[derive(Clone)]
-struct Given {
-    value: Value,
-    /// Whether the workflow's author set it: a file may then be anywhere.
-    fixed: bool,
-}
+    /// What its result is.
+    pub fn kind(&self) -> ResultType {
+        self.given.as_ref().map_or(self.task.result, |given| given.kind)
+    }
 
-impl Workflow {
-    /// The job of a task for these inputs, which go to the task and to its dependencies by name. `name` is the part of
-    /// the job's name that people choose.
+    /// Whether it goes on when the dependency at this place failed.
+    pub fn may_fail(&self, at: usize) -> bool {
+        let mut links = self
+            .links
+            .iter()
+            .chain(&self.input_jobs)
+            .filter(|l| l.jobs.contains(&at));
+        links.clone().count() > 0 && links.all(|l| l.can_fail)
+    }
+
+    /// The inputs with results in the places of the jobs that give them, coerced to the input's type.
     ///
     /// # Errors
-    /// An unknown task or input, a value that does not fit, a required input without a value, a file that is not there.
-    pub fn job(
-        self: &Arc<Self>,
-        task: &str,
-        inputs: &Map<String, Value>,
-        paths: &PathRules,
-        name: Option<&str>,
-    ) -> Result<Arc<Job>, WorkflowError> {
-        let task = self.task(task)?;
-        let name = name.unwrap_or("Default");
-        if !names::is_valid(name) {
-            return Err(InputError::JobName(name.to_owned()).into());
-        }
-        let known = self.recursive_inputs(task);
-        let known: Vec<&str> = known.iter().map(|i| i.name.as_str()).collect();
-        if let Some(unknown) = inputs.keys().find(|name| !known.contains(&name.as_str())) {
-            return Err(WorkflowError::Input(InputError::Unknown {
-                task: format!("{}/{}", self.name, task.name),
-                name: unknown.clone(),
-                guess: names::did_you_mean(unknown, known.iter().copied()),
-                known: known.join(", "),
-            }));
-        }
-        let given = inputs
-            .iter()
-            .map(|(n, v)| {
-                (
-                    n.clone(),
-                    Given {
-                        value: v.clone(),
-                        fixed: false,
-                    },
-                )
-            })
-            .collect();
-        let mut builder = Builder {
-            workflow: self,
-            paths,
-            name,
-            made: HashMap::new(),
-            digests: HashMap::new(),
-        };
-        Ok(builder.job(task, &given)?)
-    }
-}
-
-struct Builder<'a> {
-    workflow: &'a Arc<Workflow>,
-    paths: &'a PathRules,
-    name: &'a str,
-    /// Jobs made already, by task and what was given: two ways to one job lead to the same one.
-    made: HashMap<String, Arc<Job>>,
-    /// Digests of files read already.
-    digests: HashMap<PathBuf, String>,
-}
-
-impl Builder<'_> {
-    fn job(&mut self, task: &Arc<Task>, given: &HashMap<String, Given>) -> Result<Arc<Job>, InputError> {
-        let key = key(task, given);
-        if let Some(job) = self.made.get(&key) {
-            return Ok(job.clone());
-        }
-        let inputs = self.inputs(task, given)?;
-        let mut dependencies = Vec::new();
-        for dependency in &task.depends {
-            let Some(next) = self.workflow.find(&dependency.task).cloned() else {
+    /// The input whose result can't be had, and why.
+    pub(crate) fn resolved_inputs(&self, store: &JobStore) -> Result<Map<String, Value>, String> {
+        let mut inputs = self.inputs.clone();
+        for link in &self.input_jobs {
+            let Some(input) = self.task.input(&link.name) else {
                 continue;
             };
-            let mut given = given.clone();
-            for (name, value) in &dependency.fixed {
-                given.insert(
-                    name.clone(),
-                    Given {
-                        value: value.clone(),
-                        fixed: true,
-                    },
-                );
+            let bad = |reason: String| format!("input `{}`: {reason}", link.name);
+            let mut values = Vec::new();
+            for dependency in link.jobs.iter().filter_map(|at| self.dependencies.get(*at)) {
+                let paths = store.paths(dependency);
+                values.push(match (input.kind, dependency.kind()) {
+                    _ if link.can_fail && !paths.result.is_file() => Value::Null,
+                    (InputType::File, kind) if kind != ResultType::File => paths.result.display().to_string().into(),
+                    (_, kind) => kind.load(&paths.result, &paths.files).map_err(bad)?,
+                });
             }
-            dependencies.push(self.job(&next, &given)?);
-        }
-        let digest = self.identity(task, &inputs, &dependencies)?;
-        let job = Job {
-            workflow: self.workflow.clone(),
-            task: task.clone(),
-            name: self.name.to_owned(),
-            digest,
-            inputs,
-            dependencies,
-        };
-        check_arguments(&job)?;
-        let job = Arc::new(job);
-        self.made.insert(key, job.clone());
-        Ok(job)
-    }
-
-    fn label(&self, task: &Task) -> String {
-        format!("{}/{}", self.workflow.name, task.name)
-    }
-
-    fn inputs(&self, task: &Task, given: &HashMap<String, Given>) -> Result<Map<String, Value>, InputError> {
-        let author = PathRules::trusted(&self.workflow.dir);
-        let mut inputs = Map::new();
-        let mut missing = Vec::new();
-        for input in &task.inputs {
-            let given = given.get(&input.name);
-            let bad = |reason: String| match given.is_some_and(|g| !g.fixed) {
-                true => InputError::Value {
-                    task: self.label(task),
-                    name: input.name.clone(),
-                    reason,
-                },
-                false => InputError::File {
-                    task: self.label(task),
-                    reason: format!("input `{}`: {reason}", input.name),
-                },
+            let value = match link.each {
+                true => Value::Array(values),
+                false => values.into_iter().next().unwrap_or_default(),
             };
-            let value = match given {
-                Some(g) => input
-                    .coerce(&g.value, if g.fixed { &author } else { self.paths })
-                    .map_err(bad)?,
-                None => Value::Null,
-            };
-            let set_to_nothing = given.is_some_and(|g| g.fixed && g.value.is_null());
-            let value = if value.is_null() && !input.required && !set_to_nothing {
-                match (input.kind, &input.default) {
-                    (InputType::File, default @ Value::String(_)) => {
-                        input.coerce(default, &author).map_err(|reason| InputError::File {
-                            task: self.label(task),
-                            reason: format!("input `{}`: {reason}", input.name),
-                        })?
-                    }
-                    (_, default) => default.clone(),
-                }
-            } else {
-                value
-            };
+            let value = input.coerce(&value, &PathRules::trusted("/")).map_err(bad)?;
             if value.is_null() && input.required {
-                missing.push(input.name.clone());
+                return Err(bad("it is required, but the job that gives it failed".into()));
             }
-            inputs.insert(input.name.clone(), value);
+            inputs.insert(link.name.clone(), value);
         }
-        if missing.is_empty() {
-            Ok(inputs)
-        } else {
-            Err(InputError::Missing {
-                task: self.label(task),
-                inputs: missing,
-            })
-        }
+        check_arguments(self, &inputs).map_err(|e| e.to_string())?;
+        Ok(inputs)
     }
+}
 
-    /// What the result depends on: what the task does, with the content of the scripts it names; its inputs, files by
-    /// content; and the identities of its dependencies. Descriptions, limits and names change nothing.
-    fn identity(
-        &mut self,
-        task: &Task,
-        inputs: &Map<String, Value>,
-        dependencies: &[Arc<Job>],
-    ) -> Result<String, InputError> {
-        let mut hasher = ValueHasher::new();
-        hasher
-            .text("decanus job 1")
-            .text(&self.workflow.name)
-            .text(&task.name)
-            .text(task.result.as_str());
-        match &task.body {
-            Body::Run(elements) => {
-                hasher.text("run");
-                for element in elements {
-                    hash_element(&mut hasher, element);
-                }
-            }
-            Body::Sh(script) => {
-                hasher.text("sh").text(script);
+/// Adds what a task does to a digest.
+pub(crate) fn hash_body(hasher: &mut ValueHasher, body: &Body) {
+    match body {
+        Body::Run(elements) => {
+            hasher.text("run");
+            for element in elements {
+                hash_element(hasher, element);
             }
         }
-        for script in scripts(task, &self.workflow.dir) {
-            let digest = self.file(task, &script)?;
-            let name = script
-                .strip_prefix(&self.workflow.dir)
-                .unwrap_or(&script)
-                .to_string_lossy()
-                .into_owned();
-            hasher.text("script").text(&name).text(&digest);
+        Body::Sh(script) => {
+            hasher.text("sh").text(script);
         }
-        for input in &task.inputs {
-            let value = &inputs[&input.name];
-            hasher.text("input").text(&input.name).text(input.kind.as_str());
-            match (input.kind, value) {
-                (InputType::File, Value::String(path)) => {
-                    let digest = self.file(task, Path::new(path))?;
-                    hasher.text("content").text(&digest)
-                }
-                _ => hasher.value(value),
-            };
+        Body::Alias => {
+            hasher.text("alias");
         }
-        for job in dependencies {
-            hasher.text("dependency").text(&job.task.name).text(&job.digest);
-        }
-        let mut digest = hasher.hex();
-        digest.truncate(32);
-        Ok(digest)
-    }
-
-    fn file(&mut self, task: &Task, path: &Path) -> Result<String, InputError> {
-        if let Some(digest) = self.digests.get(path) {
-            return Ok(digest.clone());
-        }
-        let digest = sha256_file(path).map_err(|e| InputError::File {
-            task: self.label(task),
-            reason: format!("{}: {e}", path.display()),
-        })?;
-        self.digests.insert(path.to_owned(), digest.clone());
-        Ok(digest)
     }
 }
 
@@ -295,16 +215,6 @@ fn hash_element(hasher: &mut ValueHasher, element: &Element) {
     }
 }
 
-fn key(task: &Task, given: &HashMap<String, Given>) -> String {
-    let mut parts: Vec<String> = given
-        .iter()
-        .map(|(n, g)| format!("{n}={}{}", g.value, g.fixed))
-        .collect();
-    parts.sort_unstable();
-    // Value's text form has no raw newline, so the parts can't run together.
-    format!("{}\n{}", task.name, parts.join("\n"))
-}
-
 /// Where the program and the script of `run:` are, when they are files of the workflow's folder: the index of the
 /// element and the file. The script is the first argument that names such a file.
 pub(crate) fn own_files(elements: &[Element], dir: &Path) -> Vec<(usize, PathBuf)> {
@@ -324,7 +234,7 @@ pub(crate) fn own_files(elements: &[Element], dir: &Path) -> Vec<(usize, PathBuf
 }
 
 /// The files of the workflow's folder whose content is part of what the task does.
-fn scripts(task: &Task, dir: &Path) -> Vec<PathBuf> {
+pub(crate) fn scripts(task: &Task, dir: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     match &task.body {
         Body::Run(elements) => {
@@ -337,6 +247,7 @@ fn scripts(task: &Task, dir: &Path) -> Vec<PathBuf> {
                 }
             }
         }
+        Body::Alias => {}
         Body::Sh(script) => {
             for place in ["$DECANUS_WORKFLOW_DIR/", "${DECANUS_WORKFLOW_DIR}/"] {
                 for (at, _) in script.match_indices(place) {
@@ -356,7 +267,7 @@ fn scripts(task: &Task, dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Refuses, before anything runs, values that can't reach the process as they must.
-fn check_arguments(job: &Job) -> Result<(), InputError> {
+pub(crate) fn check_arguments(job: &Job, inputs: &Map<String, Value>) -> Result<(), InputError> {
     let bad = |name: &str, reason: String| InputError::Value {
         task: job.label(),
         name: name.to_owned(),
@@ -364,7 +275,7 @@ fn check_arguments(job: &Job) -> Result<(), InputError> {
     };
     let is_sh = matches!(job.task.body, Body::Sh(_));
     for input in job.task.inputs.iter().filter(|i| i.kind.is_scalar()) {
-        let text = show(&job.inputs[&input.name]);
+        let text = inputs.get(&input.name).map(show).unwrap_or_default();
         if text.contains('\0') {
             return Err(bad(&input.name, "a NUL character can't be passed to a process".into()));
         }
@@ -390,8 +301,8 @@ fn check_arguments(job: &Job) -> Result<(), InputError> {
                 None => continue,
             },
         };
-        for argument in arguments(element, &job.inputs, &|_| None, Path::new("")) {
-            if element.begins_with_input() && argument.starts_with('-') {
+        for argument in arguments(element, inputs, &|_| Vec::new(), Path::new("")) {
+            if element.begins_with_input() && inputs.contains_key(first) && argument.starts_with('-') {
                 let reason = format!("`{argument}` would be taken for an option: it may not begin with `-` here");
                 return Err(bad(first, reason));
             }
@@ -413,11 +324,14 @@ fn check_arguments(job: &Job) -> Result<(), InputError> {
 pub(crate) fn arguments(
     element: &Element,
     inputs: &Map<String, Value>,
-    dependency: &dyn Fn(&str) -> Option<PathBuf>,
+    dependency: &dyn Fn(&str) -> Vec<PathBuf>,
     dir: &Path,
 ) -> Vec<String> {
     let value = |name: &String| inputs.get(name).unwrap_or(&Value::Null);
     match element {
+        Element::Spread(name) if !inputs.contains_key(name) => {
+            dependency(name).iter().map(|p| p.display().to_string()).collect()
+        }
         Element::Spread(name) => match value(name) {
             Value::Array(items) => items.iter().map(show).collect(),
             Value::Null => Vec::new(),
@@ -427,7 +341,10 @@ pub(crate) fn arguments(
             let piece = |p: &Piece| match p {
                 Piece::Literal(text) => text.clone(),
                 Piece::Input(name) => show(value(name)),
-                Piece::Dependency(name) => dependency(name).map(|p| p.display().to_string()).unwrap_or_default(),
+                Piece::Dependency(name) => dependency(name)
+                    .first()
+                    .map(|p| p.display().to_string())
+                    .unwrap_or_default(),
                 Piece::WorkflowDir => dir.display().to_string(),
             };
             vec![pieces.iter().map(piece).collect()]

@@ -7,11 +7,16 @@
 
 pub mod background;
 mod body;
+pub mod build;
 mod check;
 pub mod definition;
 mod demand;
+mod depends;
+pub mod digests;
 mod docs;
 pub mod error;
+mod graph;
+pub mod identity;
 pub mod input;
 pub mod job;
 mod manage;
@@ -29,10 +34,11 @@ pub mod tool;
 pub mod workflows;
 
 pub use background::{Claim, InProcess, Order, ProcessSpawner, Spawner, ToolJobs};
-pub use definition::{Body, Dependency, Task, Workflow};
+pub use definition::{Body, Dependency, DependsFn, DynamicDepends, Each, JobName, Reach, Setting, Task, Workflow};
+pub use digests::Digests;
 pub use error::{FindError, InputError, JobError, WorkflowError};
 pub use input::{Input, InputType, PathRules};
-pub use job::Job;
+pub use job::{GivenResult, Job, JobOptions, Link, Override, Overrides};
 pub use manage::ManageError;
 pub use record::{JobRecord, Status};
 pub use result::ResultType;

@@ -13,7 +13,8 @@ use decanus_chat::Example;
 use serde_json::{Map, Number, Value};
 
 use crate::check;
-use crate::definition::{Body, Dependency, Task, Workflow};
+use crate::definition::{Body, Reach, Task, Workflow};
+use crate::depends;
 use crate::docs;
 use crate::error::WorkflowError;
 use crate::input::{self, Input, InputType, PathRules, TYPES};
@@ -22,20 +23,11 @@ use crate::slots::Resources;
 use crate::template::Element;
 
 /// Keys of the format that this build does not know; they are refused by name rather than called unknown.
-const LATER_TASK_KEYS: [&str; 8] = [
-    "python",
-    "rust",
-    "agent",
-    "tool",
-    "executor",
-    "alias",
-    "overrides",
-    "batch",
-];
+const LATER_TASK_KEYS: [&str; 7] = ["python", "rust", "agent", "tool", "executor", "overrides", "batch"];
 const LATER_INPUT_KEYS: [&str; 3] = ["jobname", "shortcut", "secret"];
-const LATER_DEPENDENCY_KEYS: [&str; 4] = ["workflow", "canfail", "for_each", "name"];
 
-/// Reads the workflow of a folder: its workflow.yaml, and workflow.md where there is one.
+/// Reads the workflow of a folder: its workflow.yaml, and workflow.md where there is one. Tasks of other workflows that
+/// its tasks depend on are not looked up; [`Workflows::load`](crate::Workflows::load) does that.
 ///
 /// # Errors
 /// Every fault in workflow.yaml names file, line and key.
@@ -89,6 +81,7 @@ pub fn parse(text: &str, file: &Path, name: &str) -> Result<Workflow, YamlError>
         description: optional_text(&top, "description")?,
         tasks: Vec::new(),
         exports: Vec::new(),
+        reach: Reach::default(),
     };
     let mut nodes = HashMap::new();
     for (task_name, line, node) in tasks_node.mapping()? {
@@ -99,7 +92,7 @@ pub fn parse(text: &str, file: &Path, name: &str) -> Result<Workflow, YamlError>
             error.line = *line;
             return Err(error);
         }
-        workflow.tasks.push(Arc::new(task(task_name, node, &workflow.dir)?));
+        workflow.tasks.push(Arc::new(task(task_name, node, &workflow)?));
         nodes.insert(task_name.as_str(), node);
     }
     if workflow.tasks.is_empty() {
@@ -120,7 +113,7 @@ pub fn parse(text: &str, file: &Path, name: &str) -> Result<Workflow, YamlError>
 }
 
 /// Whether a name can be a task's, and so a tool's with every provider.
-fn is_task_name(name: &str) -> bool {
+pub(crate) fn is_task_name(name: &str) -> bool {
     name.len() <= 64
         && name.starts_with(|c: char| c.is_ascii_alphabetic())
         && name
@@ -147,13 +140,15 @@ fn known_keys(node: &Node, known: &[&str], later: &[&str]) -> Result<(), YamlErr
     node.only(known)
 }
 
-fn task(name: &str, node: &Node, dir: &Path) -> Result<Task, YamlError> {
+fn task(name: &str, node: &Node, workflow: &Workflow) -> Result<Task, YamlError> {
+    let dir = &workflow.dir;
     known_keys(
         node,
         &[
             "description",
             "inputs",
             "depends",
+            "alias",
             "result",
             "run",
             "sh",
@@ -174,27 +169,27 @@ fn task(name: &str, node: &Node, dir: &Path) -> Result<Task, YamlError> {
             inputs.push(one_input(input_name, value, dir)?);
         }
     }
-    let mut depends: Vec<Dependency> = Vec::new();
-    if let Some(list) = node.get("depends") {
-        for item in list.sequence()? {
-            let dependency = one_dependency(item)?;
-            if depends.iter().any(|d| d.task == dependency.task) {
-                let message = format!(
-                    "`{}` is there twice; results are known by their task's name",
-                    dependency.task
-                );
-                return Err(item.error(message));
+    let (depends, body) = match node.get("alias") {
+        Some(n) => {
+            if let Some(other) = ["run", "sh", "depends", "result"].iter().find_map(|key| node.get(key)) {
+                return Err(other.error("an alias has no `run:`, `sh:`, `depends:` or `result:` of its own"));
             }
-            depends.push(dependency);
+            (vec![depends::alias(n, &inputs, &workflow.name)?], Body::Alias)
         }
-    }
+        None => {
+            let list = node.get("depends");
+            let depends = list.map_or(Ok(Vec::new()), |n| depends::read(n, &inputs, &workflow.name))?;
+            (depends, body(node)?)
+        }
+    };
     Ok(Task {
         name: name.to_owned(),
         description: optional_text(node, "description")?,
         inputs,
         depends,
+        dynamic: None,
         result: result_type(node)?,
-        body: body(node)?,
+        body,
         timeout: timeout(node)?,
         resources: resources(node)?,
         retries: retries(node)?,
@@ -277,33 +272,6 @@ fn bound(node: &Node, key: &str, kind: InputType) -> Result<Option<Number>, Yaml
     }
 }
 
-fn one_dependency(node: &Node) -> Result<Dependency, YamlError> {
-    if !matches!(node.data, Data::Mapping(_)) {
-        let task = node.text()?;
-        if task.contains(['/', '#']) {
-            return Err(node.error("tasks of other workflows are not available in this build"));
-        }
-        return Ok(Dependency {
-            task,
-            fixed: Map::new(),
-        });
-    }
-    known_keys(node, &["task", "inputs"], &LATER_DEPENDENCY_KEYS)?;
-    let Some(task) = node.get("task") else {
-        return Err(node.error("a dependency needs `task:`"));
-    };
-    let mut fixed = Map::new();
-    if let Some(inputs) = node.get("inputs") {
-        for (name, _, value) in inputs.mapping()? {
-            fixed.insert(name.clone(), value.to_json());
-        }
-    }
-    Ok(Dependency {
-        task: task.text()?,
-        fixed,
-    })
-}
-
 fn result_type(node: &Node) -> Result<ResultType, YamlError> {
     let Some(n) = node.get("result") else {
         return Ok(ResultType::Text);
@@ -343,7 +311,9 @@ fn body(node: &Node) -> Result<Body, YamlError> {
             script => Ok(Body::Sh(script)),
         },
         (Some(_), Some(sh)) => Err(sh.error("a task has `run:` or `sh:`, not both")),
-        (None, None) => Err(node.error("a task needs `run:` (a program and its arguments) or `sh:` (a script)")),
+        (None, None) => {
+            Err(node.error("a task needs `run:` (a program and its arguments) or `sh:` (a script), or is an `alias:`"))
+        }
     }
 }
 

@@ -67,8 +67,15 @@ pub struct JobRecord {
     pub kind: ResultType,
     /// The task's own inputs, defaults included.
     pub inputs: Map<String, Value>,
-    /// The jobs whose results it used: their paths, relative to the jobs folder.
+    /// The jobs whose results it used: their paths, relative to the jobs folder; that of a file that stood in for a task
+    /// is absolute.
     pub dependencies: Vec<String>,
+    /// What its identity was made of: a digest for each part ([`identity`](crate::identity)).
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub identity: Map<String, Value>,
+    /// The name that its task knows a result by, and the result's place, or places, in `dependencies`.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub links: Map<String, Value>,
     /// The process that runs it, or ran it.
     pub pid: u32,
     /// When that process started, in clock ticks since boot; with `pid` and `host` it names the process for good.
@@ -190,6 +197,8 @@ pub(crate) fn new_record(workflow: &str, task: &str, name: &str, digest: &str, k
         kind,
         inputs: Map::new(),
         dependencies: Vec::new(),
+        identity: Map::new(),
+        links: Map::new(),
         pid,
         pid_started: process::start_time(pid),
         pgid: None,

@@ -10,13 +10,15 @@ use std::time::{Duration, Instant};
 use decanus_base::files::{OwnerLock, disk_is_full, named};
 use decanus_base::process::{self, Ended};
 use decanus_tool::{Event, EventSink};
+use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::body;
+use crate::definition::Body;
 use crate::demand::{Graph, Stored};
 use crate::error::JobError;
-use crate::job::Job;
-use crate::record::{self, JobRecord, Status, now};
+use crate::job::{GivenResult, Job, Link};
+use crate::record::{self, Found, JobRecord, Status, now};
 use crate::scheduler::Scheduler;
 use crate::store::{JobStore, Paths, StoredJob};
 
@@ -211,6 +213,28 @@ impl JobStore {
         }
     }
 
+    /// What stands in for a task is taken as it is.
+    pub(crate) fn given(&self, job: &Job, given: &GivenResult, paths: &Paths) -> Result<Done, JobError> {
+        if !given.path.is_file() {
+            return Err(JobError::NoResult {
+                path: given.path.clone(),
+                reason: format!("it was to stand in for {} but is gone", job.label()),
+            });
+        }
+        let record = match JobRecord::read(&paths.info) {
+            Found::Record(record) => *record,
+            _ => JobRecord {
+                status: Status::Done,
+                kind: given.kind,
+                ..self.new_record(job)
+            },
+        };
+        Ok(Done {
+            job: self.stored(paths, record),
+            reused: true,
+        })
+    }
+
     /// Runs a job that was claimed, as often as its task says when it fails. Its dependencies are done.
     pub(crate) fn run_claimed(
         &self,
@@ -252,6 +276,10 @@ impl JobStore {
     }
 
     fn body(&self, job: &Job, paths: &Paths, record: &mut JobRecord, cx: &Cx) -> Result<(), JobError> {
+        if job.task.body == Body::Alias {
+            record.started = Some(now());
+            return body::alias(self, job, paths).map_err(|e| failed(job, paths, e, String::new()));
+        }
         let left = cx
             .deadline
             .map(|(at, limit)| (at.saturating_duration_since(Instant::now()), limit));
@@ -330,6 +358,12 @@ impl JobStore {
     pub(crate) fn new_record(&self, job: &Job) -> JobRecord {
         JobRecord {
             inputs: job.inputs.clone(),
+            identity: job
+                .identity
+                .iter()
+                .map(|(n, d)| (n.clone(), d.clone().into()))
+                .collect(),
+            links: links(job),
             dependencies: job
                 .dependencies
                 .iter()
@@ -344,6 +378,15 @@ impl JobStore {
             )
         }
     }
+}
+
+/// The names of a job's dependencies as its record holds them.
+fn links(job: &Job) -> Map<String, Value> {
+    let place = |link: &Link| match (link.each, link.jobs.as_slice()) {
+        (false, [one]) => json!(one),
+        (_, all) => json!(all),
+    };
+    job.links.iter().map(|l| (l.name.clone(), place(l))).collect()
 }
 
 /// What a record says of a failure: the message without the job's own name.

@@ -13,7 +13,7 @@ use decanus_tool::Event;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use crate::demand::{Graph, Node, Stored};
+use crate::demand::{Edge, Graph, Node, Stored};
 use crate::error::JobError;
 use crate::record::{Found, JobRecord, Status, time};
 use crate::runner::{self, Claimed, Cx, Done, store_error};
@@ -286,17 +286,22 @@ impl<'a> Scheduler<'a> {
         self.at[node] = At::Done { reused, record };
         self.done += 1;
         let graph = self.graph;
-        for &dependent in &graph.nodes[node].needed_by {
-            if let At::Waiting(left) = &mut self.at[dependent] {
-                *left -= 1;
-                if *left == 0 {
-                    self.at[dependent] = At::Ready;
-                    self.ready.push(dependent);
-                }
-            }
+        for dependent in &graph.nodes[node].needed_by {
+            self.one_less(dependent.node);
         }
         if !reused {
             self.tell_progress();
+        }
+    }
+
+    /// One of those that a node waits for is done.
+    fn one_less(&mut self, node: usize) {
+        if let At::Waiting(left) = &mut self.at[node] {
+            *left -= 1;
+            if *left == 0 {
+                self.at[node] = At::Ready;
+                self.ready.push(node);
+            }
         }
     }
 
@@ -317,10 +322,13 @@ impl<'a> Scheduler<'a> {
     }
 
     fn reuse(&mut self, node: usize) {
-        self.cx.emit(Event::Job {
-            path: self.graph.nodes[node].paths.result.display().to_string(),
-            reused: true,
-        });
+        let Node { job, paths, .. } = &self.graph.nodes[node];
+        if job.given.is_none() {
+            self.cx.emit(Event::Job {
+                path: paths.result.display().to_string(),
+                reused: true,
+            });
+        }
         self.settle(node, true, None);
     }
 
@@ -330,7 +338,7 @@ impl<'a> Scheduler<'a> {
         let mut open = vec![node];
         while let Some(node) = open.pop() {
             let mut left = 0;
-            for &need in &graph.nodes[node].needs {
+            for &Edge { node: need, can_fail } in &graph.nodes[node].needs {
                 if matches!(self.at[need], At::Unneeded) {
                     self.needed += 1;
                     if matches!(self.stored[need], Stored::Fresh(_)) {
@@ -340,8 +348,10 @@ impl<'a> Scheduler<'a> {
                         open.push(need);
                     }
                 }
-                if !matches!(self.at[need], At::Done { .. }) {
-                    left += 1;
+                match self.at[need] {
+                    At::Done { .. } => {}
+                    At::Failed(_) if can_fail => {}
+                    _ => left += 1,
                 }
             }
             self.at[node] = if left == 0 { At::Ready } else { At::Waiting(left) };
@@ -353,7 +363,7 @@ impl<'a> Scheduler<'a> {
         for failed in self.failed.clone() {
             if let At::Failed(error) = &self.at[failed] {
                 let error = error.clone();
-                self.spread(failed, &error);
+                self.spread(failed, &error, false);
             }
         }
     }
@@ -406,6 +416,12 @@ impl<'a> Scheduler<'a> {
     /// Takes the lock of a node and looks at its record again. `None` while somebody else has it.
     fn claim(&mut self, node: usize) -> Result<Option<Claimed>, Ended> {
         let Node { job, paths, needs, .. } = &self.graph.nodes[node];
+        if let Some(given) = &job.given {
+            return Err(match self.store.given(job, given, paths) {
+                Ok(done) => Ended::Reused(Box::new(done.job.record)),
+                Err(error) => Ended::Failed(error),
+            });
+        }
         let lock = match OwnerLock::acquire(&paths.lock, Duration::ZERO, &|| false) {
             Ok(lock) => lock,
             Err(LockError::Held { .. }) => return Ok(None),
@@ -419,10 +435,9 @@ impl<'a> Scheduler<'a> {
                     Status::Done if !(self.force && wanted) || just_ended => {
                         let started = time(record.started.as_ref());
                         // Of a wanted job the dependencies may not have been looked at yet; what is stored of them tells.
-                        let holds = |need: &usize| match (&self.at[*need], self.stored[*need]) {
-                            (At::Done { .. }, _) | (_, Stored::Fresh(_)) => self.ended[*need] <= started,
-                            (_, Stored::Absent) => true,
-                            (_, Stored::Stale) => just_ended,
+                        let holds = |need: &Edge| match (&self.at[need.node], self.stored[need.node]) {
+                            (At::Done { .. }, _) => self.ended[need.node] <= started,
+                            (_, stored) => just_ended || !stored.is_newer(started, need.can_fail),
                         };
                         if paths.result.is_file() && needs.iter().all(holds) {
                             return Err(Ended::Reused(record));
@@ -527,16 +542,25 @@ impl<'a> Scheduler<'a> {
         }
         self.failed.push(node);
         self.at[node] = At::Failed(error.clone());
-        self.spread(node, &error);
+        self.spread(node, &error, true);
         self.drop_unneeded();
     }
 
-    fn spread(&mut self, node: usize, error: &JobError) {
+    /// Tells those that depend on a node that it failed. Those that go on all the same are told only the first time.
+    fn spread(&mut self, root: usize, error: &JobError, first: bool) {
         let graph = self.graph;
-        let mut open = vec![(node, error.clone())];
+        let mut open = vec![(root, error.clone())];
         while let Some((node, error)) = open.pop() {
-            for &dependent in &graph.nodes[node].needed_by {
-                if matches!(self.at[dependent], At::Waiting(_) | At::Ready | At::Held(_)) {
+            for &Edge {
+                node: dependent,
+                can_fail,
+            } in &graph.nodes[node].needed_by
+            {
+                if can_fail && !matches!(error, JobError::Cancelled { .. }) {
+                    if first || node != root {
+                        self.one_less(dependent);
+                    }
+                } else if matches!(self.at[dependent], At::Waiting(_) | At::Ready | At::Held(_)) {
                     let Node { job, paths, .. } = &graph.nodes[dependent];
                     let error = runner::because_of(&error, job, paths);
                     self.write_failure(dependent, &error);
@@ -549,6 +573,9 @@ impl<'a> Scheduler<'a> {
 
     fn write_failure(&mut self, node: usize, error: &JobError) {
         let Node { job, paths, .. } = &self.graph.nodes[node];
+        if job.given.is_some() {
+            return;
+        }
         let claimed = match self.claimed[node].take() {
             Some(claimed) => claimed,
             None => match OwnerLock::acquire(&paths.lock, Duration::ZERO, &|| false) {
@@ -571,7 +598,7 @@ impl<'a> Scheduler<'a> {
                 At::Done { .. } | At::Failed(_) | At::Dropped | At::Unneeded
             );
             if is_open && !std::mem::replace(&mut is_needed[node], true) {
-                open.extend(&graph.nodes[node].needs);
+                open.extend(graph.nodes[node].needs.iter().map(|need| need.node));
             }
         }
         for (at, is_needed) in self.at.iter_mut().zip(is_needed) {
@@ -607,6 +634,9 @@ impl<'a> Scheduler<'a> {
         let Node { job, paths, .. } = &self.graph.nodes[target];
         match &self.at[target] {
             At::Done { reused, record } => {
+                if let Some(given) = &job.given {
+                    return self.store.given(job, given, paths);
+                }
                 let record = match record {
                     Some(record) => record.clone(),
                     None => match JobRecord::read(&paths.info) {

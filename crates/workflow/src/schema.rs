@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::definition::{Task, Workflow};
 use crate::input::{Input, InputType};
+use crate::job::Overrides;
 
 /// Time that a task without a limit of its own is thought to take when one that depends on it has a limit.
 const USUAL_TIME: Duration = Duration::from_secs(120);
@@ -16,9 +17,18 @@ impl Workflow {
     /// The tool that a task is. Its parameters are the task's inputs and those of its dependencies that are not set by
     /// a declaration.
     pub fn tool_definition(&self, task: &Task) -> ToolDefinition {
-        let inputs = self.recursive_inputs(task);
+        self.definition_of(task, &self.recursive_inputs(task))
+    }
+
+    /// The same when some dependencies are replaced: their inputs are not asked for.
+    pub fn tool_definition_with(&self, task: &Task, overrides: &Overrides) -> ToolDefinition {
+        let replaced = |workflow: &Self, task: &Task| overrides.get(&workflow.name, &task.name).is_some();
+        self.definition_of(task, &self.inputs_of(self, task, &replaced))
+    }
+
+    fn definition_of(&self, task: &Task, inputs: &[&Input]) -> ToolDefinition {
         let mut properties = Map::new();
-        for input in &inputs {
+        for input in inputs {
             properties.insert(input.name.clone(), property(input));
         }
         let required: Vec<&str> = inputs.iter().filter(|i| i.required).map(|i| i.name.as_str()).collect();
@@ -42,15 +52,9 @@ impl Workflow {
 
     /// How long the dependencies of a task may take, one after the other.
     fn time_before(&self, task: &Task) -> Duration {
-        let mut seen = Vec::new();
-        let mut open: Vec<&str> = task.depends.iter().map(|d| d.task.as_str()).collect();
         let mut total = Duration::ZERO;
-        while let Some(name) = open.pop() {
-            if let Some(next) = self.find(name).filter(|_| !seen.contains(&name)) {
-                seen.push(name);
-                total = total.saturating_add(next.timeout.unwrap_or(USUAL_TIME));
-                open.extend(next.depends.iter().map(|d| d.task.as_str()));
-            }
+        for (_, next) in self.below(task) {
+            total = total.saturating_add(next.timeout.unwrap_or(USUAL_TIME));
         }
         total
     }

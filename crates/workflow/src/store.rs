@@ -348,6 +348,8 @@ fn torn(path: &Path, reason: &str) -> JobRecord {
         kind: crate::result::ResultType::Text,
         inputs: Map::new(),
         dependencies: Vec::new(),
+        identity: Map::new(),
+        links: Map::new(),
         pid: 0,
         pid_started: None,
         pgid: None,

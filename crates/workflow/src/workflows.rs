@@ -9,7 +9,9 @@ use decanus_base::Project;
 use decanus_base::names::did_you_mean;
 
 use crate::definition::Workflow;
+use crate::digests::Digests;
 use crate::error::WorkflowError;
+use crate::graph;
 use crate::parse;
 
 /// The folders in which workflows are looked up.
@@ -18,7 +20,14 @@ pub struct Workflows {
     search: Vec<PathBuf>,
     /// What was read before, and of which state of its files. Clones share it.
     known: Arc<Mutex<HashMap<PathBuf, Known>>>,
+    /// Those that depend on tasks of others, with these.
+    linked: Arc<Mutex<HashMap<PathBuf, Linked>>>,
+    /// Digests of files, for the jobs of the workflows.
+    digests: Digests,
 }
+
+/// What a workflow was linked from: itself and the others, and the result.
+type Linked = (Vec<Arc<Workflow>>, Arc<Workflow>);
 
 /// The state of a workflow's files: time of the last change and size of each.
 type Stamp = Vec<(SystemTime, u64)>;
@@ -56,8 +65,8 @@ impl Workflows {
     /// Those of a project: its `workflows/`, then the user's.
     pub fn discover(project: &Project) -> Self {
         Self {
-            search: project.search("workflows"),
-            known: Arc::default(),
+            digests: Digests::at(project.data().join("cache/digests")),
+            ..Self::within(project.search("workflows"))
         }
     }
 
@@ -66,6 +75,8 @@ impl Workflows {
         Self {
             search,
             known: Arc::default(),
+            linked: Arc::default(),
+            digests: Digests::default(),
         }
     }
 
@@ -93,11 +104,37 @@ impl Workflows {
     /// All of them. One with a fault does not hide the others.
     pub fn list(&self) -> Vec<Listed> {
         let load = |(name, dir): (String, PathBuf)| Listed {
-            workflow: self.read(&dir),
+            workflow: self.linked(&dir),
             name,
             dir,
         };
         self.folders().into_iter().map(load).collect()
+    }
+
+    /// The digests of files that the jobs of these workflows are known by.
+    pub fn digests(&self) -> &Digests {
+        &self.digests
+    }
+
+    /// The workflow of a folder with the others that its tasks depend on.
+    fn linked(&self, dir: &Path) -> Result<Arc<Workflow>, WorkflowError> {
+        let own = self.read(dir)?;
+        let mut used = vec![own.clone()];
+        let linked = graph::link(Workflow::clone(&own), self.digests.clone(), &mut |name| {
+            let other = self.read(&self.folder(name).ok_or_else(|| self.unknown(name))?)?;
+            used.push(other.clone());
+            Ok(other)
+        })?;
+        let mut known = self.linked.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((then, linked)) = known.get(dir)
+            && then.len() == used.len()
+            && then.iter().zip(&used).all(|(a, b)| Arc::ptr_eq(a, b))
+        {
+            return Ok(linked.clone());
+        }
+        let linked = Arc::new(linked);
+        known.insert(dir.to_owned(), (used, linked.clone()));
+        Ok(linked)
     }
 
     /// The workflow of a folder, read anew only when its files have changed.
@@ -137,16 +174,18 @@ impl Workflows {
     /// [`WorkflowError::Unknown`] with what may have been meant; what is wrong with its file.
     pub fn load(&self, name: &str) -> Result<Arc<Workflow>, WorkflowError> {
         match self.folder(name) {
-            Some(dir) => self.read(&dir),
-            None => {
-                let known = self.folders();
-                let guess = did_you_mean(name, known.iter().map(|(n, _)| n.as_str()));
-                Err(WorkflowError::Unknown {
-                    name: name.to_owned(),
-                    guess,
-                    searched: self.search.clone(),
-                })
-            }
+            Some(dir) => self.linked(&dir),
+            None => Err(self.unknown(name)),
+        }
+    }
+
+    fn unknown(&self, name: &str) -> WorkflowError {
+        let known = self.folders();
+        let guess = did_you_mean(name, known.iter().map(|(n, _)| n.as_str()));
+        WorkflowError::Unknown {
+            name: name.to_owned(),
+            guess,
+            searched: self.search.clone(),
         }
     }
 }

@@ -111,8 +111,58 @@ fn faults_name_file_line_and_key() {
             "`x` is not an integer",
         ),
         (
-            "tasks:\n  a: {sh: x, depends: [Other/b]}\n",
-            "not available in this build",
+            "tasks:\n  a: {sh: x, depends: [{task: a, canfial: true}]}\n",
+            "unknown key `canfial`; did you mean canfail?",
+        ),
+        (
+            "tasks:\n  a: {sh: x}\n  b: {sh: x, depends: [{task: a, name: x/y}]}\n",
+            "`x/y` can't be a name",
+        ),
+        (
+            "tasks:\n  a: {sh: x}\n  b: {sh: x, depends: [{task: a, name: x-y}, {task: a, name: x_y}]}\n",
+            "would both be the variable DECANUS_DEP_x_y",
+        ),
+        (
+            "tasks:\n  a: {sh: x}\n  b: {sh: x, depends: [{task: a, jobname: ../x}]}\n",
+            "can't be the name of a job",
+        ),
+        (
+            "tasks:\n  a: {sh: x, inputs: {n: {}}}\n  b:\n    sh: x\n    inputs: {size: {}}\n    \
+             depends: [{task: a, inputs: {n: {input: sise}}}]\n",
+            ":6: tasks.b.depends.[0].inputs.n.input: `sise` is not an input of this task; did you mean size?",
+        ),
+        (
+            "tasks:\n  a: {sh: x, inputs: {n: {}}}\n  b: {sh: x, depends: [{task: a, inputs: {n: {from: c}}}]}\n",
+            "tasks.b.depends.[0].inputs.n.from: there is no dependency `c` before this one",
+        ),
+        (
+            "tasks:\n  a: {sh: x}\n  b: {sh: x, inputs: {n: {}}, depends: [{task: a, inputs: {m: {input: n}}}]}\n",
+            "tasks.b.depends.[0].inputs.m: there is no input `m`",
+        ),
+        (
+            "tasks:\n  a: {sh: x, inputs: {n: {}}}\n  b: {sh: x, inputs: {l: {}}, depends: [{task: a, for_each: {l: n}}]}\n",
+            "tasks.b.depends.[0].for_each: `l` is no list",
+        ),
+        (
+            "tasks:\n  a: {sh: x}\n  b: {sh: x, inputs: {l: {type: array}}, depends: [{task: a, for_each: {l: n}}]}\n",
+            "tasks.b.depends.[0].for_each: there is no input `n`",
+        ),
+        (
+            "tasks:\n  a: {sh: x, inputs: {n: {}}}\n  b: {run: [echo, '{a.path}'], inputs: {l: {type: array}}, \
+             depends: [{task: a, for_each: {l: n}}]}\n",
+            "`a` has a result for each item; `{a...}` are all their paths",
+        ),
+        (
+            "tasks:\n  a: {sh: x}\n  b: {alias: a, sh: x}\n",
+            "an alias has no `run:`",
+        ),
+        (
+            "tasks:\n  a: {sh: x}\n  b: {alias: {task: a, canfail: true}}\n",
+            "unknown key `canfail`",
+        ),
+        (
+            "tasks:\n  a: {sh: x}\n  b:\n    alias: c\n",
+            ":4: tasks.b.alias: there is no task `c`",
         ),
         (
             "tasks:\n  a: {run: [echo, '{nam}'], inputs: {name: {}}}\n",

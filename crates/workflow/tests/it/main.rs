@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod background;
+mod depends;
+mod elsewhere;
 mod files;
 mod identity;
 mod lab;
