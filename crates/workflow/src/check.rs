@@ -9,7 +9,7 @@ use decanus_base::yaml::{Data, Node, YamlError};
 use serde_json::{Map, Value};
 
 use crate::definition::{Body, Task, Workflow};
-use crate::input::{self, InputType, PathRules};
+use crate::input::{self, PathRules};
 use crate::template::{Element, Piece};
 
 /// The longest chain of tasks that depend on each other.
@@ -118,9 +118,9 @@ pub(crate) fn settle(workflow: &mut Workflow, nodes: &HashMap<&str, &Node>) -> R
             let names = std::mem::take(&mut dependency.fixed);
             for (name, value) in names {
                 let at = item.get("inputs").and_then(|n| n.get(&name)).unwrap_or(item);
-                let file = inputs.iter().any(|i| i.name == name && i.kind == InputType::File) && !value.is_null();
-                let value = if file {
-                    workflow.dir.join(at.text()?).display().to_string().into()
+                let file = inputs.iter().find(|i| i.name == name && i.kind.reads_content());
+                let value = if let Some(file) = file {
+                    file.coerce_default(&value, &workflow.dir).map_err(|e| at.error(e))?
                 } else {
                     let one = Map::from_iter([(name.clone(), value)]);
                     let mut map = input::coerce_map(&one, &inputs, &paths).map_err(|(_, e)| at.error(e))?;
@@ -132,7 +132,7 @@ pub(crate) fn settle(workflow: &mut Workflow, nodes: &HashMap<&str, &Node>) -> R
         let inputs = workflow.recursive_inputs(task);
         let listed = node.get("examples").map_or(Ok(Vec::new()), Node::sequence)?;
         for (example, item) in new.examples.iter_mut().zip(listed) {
-            let is_file = |name: &String| inputs.iter().any(|i| i.name == *name && i.kind == InputType::File);
+            let is_file = |name: &String| inputs.iter().any(|i| i.name == *name && i.kind.reads_content());
             let files: Map<_, _> = example
                 .arguments
                 .iter()

@@ -11,6 +11,8 @@ use serde_json::{Map, Value};
 
 use crate::error::WorkflowError;
 use crate::input::Input;
+use crate::native::NativeBody;
+use crate::python::PythonBody;
 use crate::result::ResultType;
 use crate::template::Element;
 
@@ -25,6 +27,8 @@ pub struct Workflow {
     pub title: String,
     /// What it is for.
     pub description: String,
+    /// What its documentation says before the tasks.
+    pub introduction: String,
     /// Its tasks, in the order of the file.
     pub tasks: Vec<Arc<Task>>,
     /// The tasks that are offered as tools; all of them when empty.
@@ -44,6 +48,10 @@ pub struct Task {
     pub depends: Vec<Dependency>,
     /// What its result is.
     pub result: ResultType,
+    /// What its result is in the words of its author, for people and models; may be empty.
+    pub returns: String,
+    /// The end of its results' names, without the dot, where it is not that of the type.
+    pub extension: Option<String>,
     /// What it does.
     pub body: Body,
     /// How long it may take.
@@ -68,6 +76,10 @@ pub enum Body {
     Run(Vec<Element>),
     /// Runs a shell script; inputs are variables of its environment and never part of its text.
     Sh(String),
+    /// Calls a Python function.
+    Python(PythonBody),
+    /// Calls a Rust function, in this process.
+    Native(NativeBody),
 }
 
 impl Workflow {
@@ -85,6 +97,18 @@ impl Workflow {
                 known: names.join(", "),
             }
         })
+    }
+
+    /// The Python files that its tasks are made of, each once.
+    pub(crate) fn sources(&self) -> Vec<PathBuf> {
+        let of_task = |task: &Arc<Task>| match &task.body {
+            Body::Python(python) => python.sources.clone(),
+            _ => Vec::new(),
+        };
+        let mut sources: Vec<PathBuf> = self.tasks.iter().flat_map(of_task).collect();
+        sources.sort_unstable();
+        sources.dedup();
+        sources
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<&Arc<Task>> {
@@ -140,6 +164,11 @@ impl Workflow {
 }
 
 impl Task {
+    /// The end of its results' names, without the dot.
+    pub fn extension(&self) -> &str {
+        self.extension.as_deref().unwrap_or(self.result.extension())
+    }
+
     /// An own input by name.
     pub fn input(&self, name: &str) -> Option<&Input> {
         self.inputs.iter().find(|i| i.name == name)

@@ -8,9 +8,10 @@ use decanus_base::digest::{ValueHasher, sha256_file};
 use decanus_base::names;
 use serde_json::{Map, Value};
 
+use crate::content;
 use crate::definition::{Body, Task, Workflow};
 use crate::error::{InputError, WorkflowError};
-use crate::input::{InputType, PathRules, show};
+use crate::input::{MASK, PathRules, show};
 use crate::template::{Element, Piece};
 
 /// The largest value that can be one argument or one variable of a process (Linux: 32 pages, with its name).
@@ -36,13 +37,24 @@ pub struct Job {
 impl Job {
     /// The result's path within the jobs folder: `WORKFLOW/TASK/NAME_DIGEST.EXT`.
     pub fn relative_path(&self) -> PathBuf {
-        let file = format!("{}_{}.{}", self.name, self.digest, self.task.result.extension());
+        let file = format!("{}_{}.{}", self.name, self.digest, self.task.extension());
         Path::new(&self.workflow.name).join(&self.task.name).join(file)
     }
 
     /// `WORKFLOW/TASK`.
     pub fn label(&self) -> String {
         format!("{}/{}", self.workflow.name, self.task.name)
+    }
+
+    /// The inputs as they may be recorded and shown: the values of secret ones are masked.
+    pub fn shown_inputs(&self) -> Map<String, Value> {
+        let mut shown = self.inputs.clone();
+        for input in self.task.inputs.iter().filter(|i| i.is_secret) {
+            if let Some(value) = shown.get_mut(&input.name).filter(|v| !v.is_null()) {
+                *value = MASK.into();
+            }
+        }
+        shown
     }
 }
 
@@ -68,8 +80,7 @@ impl Workflow {
         name: Option<&str>,
     ) -> Result<Arc<Job>, WorkflowError> {
         let task = self.task(task)?;
-        let name = name.unwrap_or("Default");
-        if !names::is_valid(name) {
+        if let Some(name) = name.filter(|name| !names::is_valid(name)) {
             return Err(InputError::JobName(name.to_owned()).into());
         }
         let known = self.recursive_inputs(task);
@@ -97,7 +108,7 @@ impl Workflow {
         let mut builder = Builder {
             workflow: self,
             paths,
-            name,
+            name: name.map(str::to_owned),
             made: HashMap::new(),
             digests: HashMap::new(),
         };
@@ -108,7 +119,8 @@ impl Workflow {
 struct Builder<'a> {
     workflow: &'a Arc<Workflow>,
     paths: &'a PathRules,
-    name: &'a str,
+    /// The name that was given, if one was.
+    name: Option<String>,
     /// Jobs made already, by task and what was given: two ways to one job lead to the same one.
     made: HashMap<String, Arc<Job>>,
     /// Digests of files read already.
@@ -117,11 +129,14 @@ struct Builder<'a> {
 
 impl Builder<'_> {
     fn job(&mut self, task: &Arc<Task>, given: &HashMap<String, Given>) -> Result<Arc<Job>, InputError> {
-        let key = key(task, given);
+        let key = format!("{}\n{}", self.name.as_deref().unwrap_or_default(), key(task, given));
         if let Some(job) = self.made.get(&key) {
             return Ok(job.clone());
         }
         let inputs = self.inputs(task, given)?;
+        // Dependencies inherit the name.
+        let name = self.job_name(task, &inputs);
+        let before = std::mem::replace(&mut self.name, name.clone());
         let mut dependencies = Vec::new();
         for dependency in &task.depends {
             let Some(next) = self.workflow.find(&dependency.task).cloned() else {
@@ -139,11 +154,12 @@ impl Builder<'_> {
             }
             dependencies.push(self.job(&next, &given)?);
         }
+        self.name = before;
         let digest = self.identity(task, &inputs, &dependencies)?;
         let job = Job {
             workflow: self.workflow.clone(),
             task: task.clone(),
-            name: self.name.to_owned(),
+            name: name.unwrap_or_else(|| "Default".into()),
             digest,
             inputs,
             dependencies,
@@ -156,6 +172,16 @@ impl Builder<'_> {
 
     fn label(&self, task: &Task) -> String {
         format!("{}/{}", self.workflow.name, task.name)
+    }
+
+    /// The name that was given, else what the input that names the job says.
+    fn job_name(&self, task: &Task, inputs: &Map<String, Value>) -> Option<String> {
+        let of_input = || {
+            let input = task.inputs.iter().find(|i| i.is_jobname)?;
+            let value = inputs.get(&input.name).filter(|v| **v != input.default)?;
+            Some(as_name(&show(value))).filter(|name| names::is_valid(name))
+        };
+        self.name.clone().or_else(of_input)
     }
 
     fn inputs(&self, task: &Task, given: &HashMap<String, Given>) -> Result<Map<String, Value>, InputError> {
@@ -175,7 +201,13 @@ impl Builder<'_> {
                     reason: format!("input `{}`: {reason}", input.name),
                 },
             };
+            // The name of a job and the input that names it feed each other.
+            let names_it = given.is_none_or(|g| !g.fixed && g.value.is_null()) && input.is_jobname;
             let value = match given {
+                _ if names_it && self.name.is_some() => {
+                    let name = self.name.clone().into();
+                    input.coerce(&name, &author).map_err(bad)?
+                }
                 Some(g) => input
                     .coerce(&g.value, if g.fixed { &author } else { self.paths })
                     .map_err(bad)?,
@@ -183,14 +215,14 @@ impl Builder<'_> {
             };
             let set_to_nothing = given.is_some_and(|g| g.fixed && g.value.is_null());
             let value = if value.is_null() && !input.required && !set_to_nothing {
-                match (input.kind, &input.default) {
-                    (InputType::File, default @ Value::String(_)) => {
+                match &input.default {
+                    default if input.kind.reads_content() => {
                         input.coerce(default, &author).map_err(|reason| InputError::File {
                             task: self.label(task),
                             reason: format!("input `{}`: {reason}", input.name),
                         })?
                     }
-                    (_, default) => default.clone(),
+                    default => default.clone(),
                 }
             } else {
                 value
@@ -234,6 +266,8 @@ impl Builder<'_> {
             Body::Sh(script) => {
                 hasher.text("sh").text(script);
             }
+            Body::Python(python) => python.hash(&mut hasher),
+            Body::Native(native) => native.hash(&mut hasher),
         }
         for script in scripts(task, &self.workflow.dir) {
             let digest = self.file(task, &script)?;
@@ -247,13 +281,13 @@ impl Builder<'_> {
         for input in &task.inputs {
             let value = &inputs[&input.name];
             hasher.text("input").text(&input.name).text(input.kind.as_str());
-            match (input.kind, value) {
-                (InputType::File, Value::String(path)) => {
-                    let digest = self.file(task, Path::new(path))?;
-                    hasher.text("content").text(&digest)
-                }
-                _ => hasher.value(value),
-            };
+            if input.kind.reads_content() {
+                let label = self.label(task);
+                let fail = |reason| InputError::File { task: label, reason };
+                content::hash(&mut hasher, input.kind, value, &mut |path| self.file(task, path), fail)?;
+            } else {
+                hasher.value(value);
+            }
         }
         for job in dependencies {
             hasher.text("dependency").text(&job.task.name).text(&job.digest);
@@ -274,6 +308,23 @@ impl Builder<'_> {
         self.digests.insert(path.to_owned(), digest.clone());
         Ok(digest)
     }
+}
+
+/// A text as the name of a job. What it stands for is in the digest, so that two texts may become one name.
+fn as_name(text: &str) -> String {
+    let safe = |c: char| match c {
+        '/' | '\\' => '_',
+        c if c.is_control() => '_',
+        c => c,
+    };
+    let mut name = text.trim().chars().map(safe).collect::<String>().replace("..", "__");
+    if name.starts_with('.') {
+        name.replace_range(..1, "_");
+    }
+    while name.len() > names::MAX_LENGTH {
+        name.pop();
+    }
+    name
 }
 
 fn hash_element(hasher: &mut ValueHasher, element: &Element) {
@@ -323,10 +374,27 @@ pub(crate) fn own_files(elements: &[Element], dir: &Path) -> Vec<(usize, PathBuf
     program.into_iter().chain(script).collect()
 }
 
+/// The files of the workflow's folder that a shell script names.
+pub(crate) fn named_in_script(script: &str, dir: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for place in ["$DECANUS_WORKFLOW_DIR/", "${DECANUS_WORKFLOW_DIR}/"] {
+        for (at, _) in script.match_indices(place) {
+            let rest = &script[at + place.len()..];
+            let end = rest
+                .find(|c: char| !(c.is_alphanumeric() || "._-/".contains(c)))
+                .unwrap_or(rest.len());
+            files.push(dir.join(&rest[..end]));
+        }
+    }
+    files
+}
+
 /// The files of the workflow's folder whose content is part of what the task does.
 fn scripts(task: &Task, dir: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     match &task.body {
+        Body::Python(python) => files.extend(python.sources.iter().cloned()),
+        Body::Native(_) => {}
         Body::Run(elements) => {
             files.extend(own_files(elements, dir).into_iter().map(|(_, path)| path));
             for element in elements {
@@ -337,17 +405,7 @@ fn scripts(task: &Task, dir: &Path) -> Vec<PathBuf> {
                 }
             }
         }
-        Body::Sh(script) => {
-            for place in ["$DECANUS_WORKFLOW_DIR/", "${DECANUS_WORKFLOW_DIR}/"] {
-                for (at, _) in script.match_indices(place) {
-                    let rest = &script[at + place.len()..];
-                    let end = rest
-                        .find(|c: char| !(c.is_alphanumeric() || "._-/".contains(c)))
-                        .unwrap_or(rest.len());
-                    files.push(dir.join(&rest[..end]));
-                }
-            }
-        }
+        Body::Sh(script) => files.extend(named_in_script(script, dir)),
     }
     files.retain(|f| f.is_file());
     files.sort_unstable();

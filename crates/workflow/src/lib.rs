@@ -7,14 +7,18 @@
 
 pub mod background;
 mod body;
+pub mod builder;
 mod check;
+mod content;
 pub mod definition;
 mod docs;
 pub mod error;
 pub mod input;
 pub mod job;
 mod manage;
+pub mod native;
 pub mod parse;
+pub mod python;
 pub mod record;
 pub mod result;
 pub mod runner;
@@ -23,14 +27,19 @@ mod spawner;
 pub mod store;
 pub mod template;
 pub mod tool;
+mod warnings;
 pub mod workflows;
 
 pub use background::{Claim, InProcess, Order, ProcessSpawner, Spawner, ToolJobs};
+pub use builder::{BuildError, TaskBuilder, WorkflowBuilder};
 pub use definition::{Body, Dependency, Task, Workflow};
 pub use error::{FindError, InputError, JobError, WorkflowError};
 pub use input::{Input, InputType, PathRules};
 pub use job::Job;
 pub use manage::ManageError;
+pub use native::{NativeBody, TaskContext, TaskError};
+pub use parse::Checked;
+pub use python::PythonBody;
 pub use record::{JobRecord, Status};
 pub use result::ResultType;
 pub use runner::{Done, RunOptions};

@@ -14,8 +14,10 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use crate::body;
+use crate::definition::Body;
 use crate::error::JobError;
 use crate::job::Job;
+use crate::native::{self, NativeEnd};
 use crate::record::{self, Found, JobRecord, Status, now, time};
 use crate::store::{JobStore, Paths, StoredJob};
 
@@ -284,6 +286,29 @@ impl JobStore {
             .map(|(at, limit)| (at.saturating_duration_since(Instant::now()), limit));
         let own = job.task.timeout.map(|t| (t, t));
         let time = own.into_iter().chain(left).min_by_key(|(left, _)| *left);
+        if let Body::Native(native) = &job.task.body {
+            cx.emit(Event::Job {
+                path: paths.result.display().to_string(),
+                reused: false,
+            });
+            record.started = Some(now());
+            record.status = Status::Running;
+            record.write(&paths.info).map_err(store_error)?;
+            let until = time.and_then(|(left, _)| Instant::now().checked_add(left));
+            let ended = native::run(self, native, job, paths, until, &cx.cancel);
+            return match ended {
+                Ok(()) => body::accept(job, paths).map_err(|e| failed(job, paths, e, body::job_stderr(job, paths))),
+                Err(NativeEnd::Failed(message)) => Err(failed(job, paths, message, body::job_stderr(job, paths))),
+                Err(NativeEnd::TimedOut) => {
+                    let limit = time.map(|(_, limit)| limit).unwrap_or_default();
+                    Err(timed_out(job, paths, limit, body::job_stderr(job, paths)))
+                }
+                Err(NativeEnd::Cancelled) => Err(JobError::Cancelled {
+                    task: job.label(),
+                    path: paths.result.clone(),
+                }),
+            };
+        }
         let spec = body::prepare(self, job, paths, time.map(|(left, _)| left)).map_err(store_error)?;
         let program = spec
             .argv
@@ -303,7 +328,8 @@ impl JobStore {
                 tracing::warn!("{e}");
             }
         });
-        let stderr = || body::stderr_tail(paths);
+        body::forget_secrets(self, job, paths);
+        let stderr = || body::job_stderr(job, paths);
         match ended {
             Ok(Ended::Exit(0)) => {
                 record.exit_code = Some(0);
@@ -390,7 +416,7 @@ impl JobStore {
 
     fn new_record(&self, job: &Job) -> JobRecord {
         JobRecord {
-            inputs: job.inputs.clone(),
+            inputs: job.shown_inputs(),
             dependencies: job
                 .dependencies
                 .iter()

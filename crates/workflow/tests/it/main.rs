@@ -4,10 +4,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod background;
+mod declaring;
 mod files;
 mod identity;
 mod lab;
+mod native;
 mod process;
+mod python;
 mod running;
 mod sandbox;
 mod tools;
