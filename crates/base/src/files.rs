@@ -10,6 +10,18 @@ use std::time::{Duration, Instant};
 /// # Errors
 /// Those of the file system, with the path in the message; the old content is then untouched.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace(path, bytes, false)
+}
+
+/// [`write_atomic`] for a file that only the user may read.
+///
+/// # Errors
+/// Those of [`write_atomic`].
+pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace(path, bytes, true)
+}
+
+fn replace(path: &Path, bytes: &[u8], is_private: bool) -> io::Result<()> {
     let dir = path
         .parent()
         .filter(|p| !p.as_os_str().is_empty())
@@ -18,7 +30,9 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
         fs::create_dir_all(dir)?;
         let mut temporary = tempfile::Builder::new().prefix(".tmp-").tempfile_in(dir)?;
         temporary.write_all(bytes)?;
-        set_default_mode(temporary.as_file())?;
+        if !is_private {
+            set_default_mode(temporary.as_file())?;
+        }
         temporary.persist(path).map_err(|e| e.error)?;
         Ok(())
     };

@@ -1,10 +1,13 @@
 //! Names of agents, workflows, tasks, endpoints, and what somebody may have meant by a name that does not exist.
 
+/// The most bytes that a name can have.
+pub const MAX_LENGTH: usize = 150;
+
 /// Whether a name can stand for a file or folder of a project: not empty, no separator, no `..`, no leading dot, no
 /// control character, at most 150 bytes.
 pub fn is_valid(name: &str) -> bool {
     !name.is_empty()
-        && name.len() <= 150
+        && name.len() <= MAX_LENGTH
         && !name.starts_with('.')
         && !name.contains("..")
         && !name.chars().any(|c| c == '/' || c == '\\' || c.is_control())

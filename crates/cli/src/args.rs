@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use decanus::base::settings::Approve;
+
+use crate::complete;
 
 /// Chats, typed workflows and models, where every step is a file.
 #[derive(Parser, Debug)]
@@ -66,10 +69,11 @@ pub enum Command {
     },
     /// Check the set-up, and show each setting with its source
     Doctor,
-    /// Print the completion script of a shell
+    /// Print what makes a shell complete commands, options, and names of workflows, tasks and inputs
     Completions {
-        /// The shell
-        shell: clap_complete::Shell,
+        /// bash, zsh, fish, elvish or powershell
+        #[arg(value_parser = shell)]
+        shell: String,
     },
 }
 
@@ -86,7 +90,7 @@ pub struct How {
     #[arg(short, long)]
     pub model: Option<String>,
     /// A tool to offer: a built-in's name, WORKFLOW, or WORKFLOW/TASK; may be repeated
-    #[arg(short, long = "tool", value_name = "TOOL")]
+    #[arg(short, long = "tool", value_name = "TOOL", add = ArgValueCompleter::new(complete::specs))]
     pub tools: Vec<String>,
     /// An option: tool_choice, max_rounds, limits.NAME, timeout; any other goes to the provider
     #[arg(short, long = "option", value_name = "KEY=VALUE", value_parser = pair)]
@@ -197,7 +201,14 @@ pub enum Workflow {
     /// One workflow with its tasks and their inputs
     Show {
         /// The workflow
+        #[arg(add = ArgValueCompleter::new(complete::workflows))]
         workflow: String,
+    },
+    /// All faults of workflows, with file, line and key; and programs, scripts and files that are missing
+    Check {
+        /// The workflows; all of them when none is named
+        #[arg(add = ArgValueCompleter::new(complete::workflows))]
+        workflows: Vec<String>,
     },
     /// Run a task as a job, or find the job that was run before
     Run(Run),
@@ -206,11 +217,13 @@ pub enum Workflow {
 #[derive(Args, Debug)]
 pub struct Run {
     /// The workflow
+    #[arg(add = ArgValueCompleter::new(complete::workflows))]
     pub workflow: String,
     /// The task
+    #[arg(add = ArgValueCompleter::new(complete::tasks))]
     pub task: String,
-    /// Inputs; a repeated key makes a list, KEY=@FILE takes the value from a file
-    #[arg(value_name = "KEY=VALUE", value_parser = pair)]
+    /// Inputs, by their names or shortcuts; a repeated key makes a list, KEY=@FILE takes the value from a file
+    #[arg(value_name = "KEY=VALUE", value_parser = pair, add = ArgValueCompleter::new(complete::inputs))]
     pub values: Vec<(String, String)>,
     /// The part of the job's name that you choose
     #[arg(long)]
@@ -228,8 +241,10 @@ pub enum Job {
     /// All jobs
     List {
         /// Only those of this workflow
+        #[arg(add = ArgValueCompleter::new(complete::workflows))]
         workflow: Option<String>,
         /// Only those of this task
+        #[arg(add = ArgValueCompleter::new(complete::tasks))]
         task: Option<String>,
     },
     /// One job: inputs, dependencies, times, files
@@ -471,6 +486,16 @@ fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err(format!("`{text}` is not KEY=VALUE")),
+    }
+}
+
+fn shell(text: &str) -> Result<String, String> {
+    match complete::shells().completer(text) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err(format!(
+            "possible values: {}",
+            complete::shells().names().collect::<Vec<_>>().join(", ")
+        )),
     }
 }
 

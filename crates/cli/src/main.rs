@@ -3,6 +3,7 @@
 
 mod args;
 mod commands;
+mod complete;
 mod interact;
 mod log;
 mod out;
@@ -72,6 +73,7 @@ impl Context {
 }
 
 fn main() -> ExitCode {
+    complete::answer();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
@@ -144,7 +146,7 @@ async fn run(command: Command, cx: &Context) -> Ended {
         Command::Relay(relay) => commands::relay::run(relay, cx).await,
         Command::Init { folder } => commands::init::run(&folder, cx),
         Command::Doctor => commands::doctor::run(cx).await,
-        Command::Completions { shell } => commands::completions::run(shell, cx),
+        Command::Completions { shell } => commands::completions::run(&shell, cx),
     }
 }
 

@@ -41,6 +41,19 @@ impl Out {
         }
     }
 
+    /// Whether stdout is a terminal.
+    pub fn to_terminal(&self) -> bool {
+        self.stdout_is_terminal
+    }
+
+    /// Copies bytes to stdout, as they are.
+    pub fn copy(&self, from: &mut dyn io::Read) {
+        let mut stdout = io::stdout().lock();
+        if let Err(e) = io::copy(from, &mut stdout).and_then(|_| stdout.flush()) {
+            stop_on(&e);
+        }
+    }
+
     /// Prints a line to stdout.
     pub fn line(&self, text: &str) {
         self.print(&format!("{text}\n"));

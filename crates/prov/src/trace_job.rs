@@ -45,22 +45,27 @@ impl Walk<'_> {
         let workflow = self.workflow(&job.record.workflow);
         let task = workflow.and_then(|w| w.task(&job.record.task).ok().cloned());
         for (name, value) in &job.record.inputs {
-            let Value::String(file) = value else { continue };
-            let file = Path::new(file);
-            let is_file = match task.as_ref().and_then(|t| t.input(name)) {
-                Some(input) => input.kind == InputType::File,
-                // The workflow is gone or has changed. Files are stored as absolute paths.
-                None => file.is_absolute() && file.is_file(),
+            let input = task.as_ref().and_then(|t| t.input(name));
+            let texts = match value {
+                Value::Array(items) if input.is_none_or(|i| i.kind == InputType::FileArray) => items.as_slice(),
+                single => std::slice::from_ref(single),
             };
-            if !is_file {
-                continue;
+            for file in texts.iter().filter_map(Value::as_str).map(Path::new) {
+                let is_file = match input {
+                    Some(input) => input.kind.reads_content() && input.kind != InputType::Folder,
+                    // The workflow is gone or has changed. Files are stored as absolute paths.
+                    None => file.is_absolute() && file.is_file(),
+                };
+                if !is_file {
+                    continue;
+                }
+                if !file.exists() {
+                    let text = format!("input `{name}`: {} is not there any more", file.display());
+                    self.graph.problem(&job.path, None, text);
+                }
+                let to = self.visit_file(file);
+                self.graph.edge(at, to, Relation::Input);
             }
-            if !file.exists() {
-                let text = format!("input `{name}`: {} is not there any more", file.display());
-                self.graph.problem(&job.path, None, text);
-            }
-            let to = self.visit_file(file);
-            self.graph.edge(at, to, Relation::Input);
         }
     }
 

@@ -110,7 +110,7 @@ where
 }
 
 /// The JSON Schema of a type, without what providers have no use for.
-fn parameters<A: JsonSchema>() -> Value {
+pub fn parameters<A: JsonSchema>() -> Value {
     let mut settings = schemars::generate::SchemaSettings::draft2020_12();
     settings.inline_subschemas = true;
     settings.meta_schema = None;

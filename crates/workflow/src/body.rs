@@ -6,13 +6,13 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use decanus_base::files::{named, write_atomic};
+use decanus_base::files::{named, write_atomic, write_private};
 use decanus_base::process::Spec;
 use serde_json::{Map, Value, json};
 
 use crate::definition::Body;
 use crate::depends::variable;
-use crate::input::show;
+use crate::input::{MASK, show};
 use crate::job::{Job, Link, MAX_ARGUMENT, arguments, own_files};
 use crate::store::{JobStore, OWN_DIR, Paths, entries};
 
@@ -25,10 +25,8 @@ const TAIL_LINES: usize = 20;
 /// Makes the job's folder anew, writes the inputs, and says what to start.
 pub(crate) fn prepare(store: &JobStore, job: &Job, paths: &Paths, timeout: Option<Duration>) -> io::Result<Spec> {
     let inputs = job.resolved_inputs(store).map_err(io::Error::other)?;
-    let inputs_file = paths.own.join("inputs.json");
-    let mut document = serde_json::to_vec(&document(store, job, &inputs, paths))?;
-    document.push(b'\n');
-    write_atomic(&inputs_file, &document)?;
+    let inputs_file = inputs_file(paths);
+    write_inputs(job, paths, &document(store, job, paths, &inputs))?;
     let create = |name: &str| {
         let path = paths.own.join(name);
         File::create(&path).map_err(|e| named(e, &path))
@@ -69,7 +67,37 @@ pub(crate) fn prepare(store: &JobStore, job: &Job, paths: &Paths, timeout: Optio
     })
 }
 
-fn result_file(paths: &Paths) -> PathBuf {
+fn inputs_file(paths: &Paths) -> PathBuf {
+    paths.own.join("inputs.json")
+}
+
+/// Writes the inputs where the process finds them. Secrets are for the user alone to read.
+fn write_inputs(job: &Job, paths: &Paths, document: &Value) -> io::Result<()> {
+    let mut bytes = serde_json::to_vec(document)?;
+    bytes.push(b'\n');
+    let file = inputs_file(paths);
+    match has_secrets(job) {
+        true => write_private(&file, &bytes),
+        false => write_atomic(&file, &bytes),
+    }
+}
+
+fn has_secrets(job: &Job) -> bool {
+    job.task.inputs.iter().any(|i| i.is_secret)
+}
+
+/// Replaces the secrets in the inputs that stay in the job's folder; called when the process has ended.
+pub(crate) fn forget_secrets(store: &JobStore, job: &Job, paths: &Paths) {
+    if has_secrets(job)
+        && let Err(e) = write_inputs(job, paths, &document(store, job, paths, &job.shown_inputs()))
+    {
+        tracing::warn!("{e}");
+        // Rather no inputs than secret ones.
+        let _ = fs::remove_file(inputs_file(paths));
+    }
+}
+
+pub(crate) fn result_file(paths: &Paths) -> PathBuf {
     paths.own.join("result")
 }
 
@@ -95,7 +123,8 @@ fn result_of(store: &JobStore, dependency: &Job) -> Value {
     json!({"path": path, "value": value})
 }
 
-fn document(store: &JobStore, job: &Job, inputs: &Map<String, Value>, paths: &Paths) -> Value {
+/// What a task's process or function is told: the JSON of `DECANUS_INPUTS`.
+pub(crate) fn document(store: &JobStore, job: &Job, paths: &Paths, inputs: &Map<String, Value>) -> Value {
     let mut dependencies = Map::new();
     for link in &job.links {
         let jobs = link.jobs.iter().filter_map(|at| job.dependencies.get(*at));
@@ -121,6 +150,9 @@ fn argv(store: &JobStore, job: &Job, inputs: &Map<String, Value>) -> Vec<OsStrin
     let dir = &job.workflow.dir;
     match &job.task.body {
         Body::Alias => Vec::new(),
+        Body::Python(python) => python.argv(dir, job.task.result),
+        // Runs in this process.
+        Body::Native(_) => Vec::new(),
         Body::Sh(script) => ["sh", "-c", script].map(OsString::from).into(),
         Body::Run(elements) => {
             let own = own_files(elements, dir);
@@ -157,7 +189,20 @@ pub(crate) fn accept(job: &Job, paths: &Paths) -> Result<(), String> {
     fs::rename(&source, &paths.result).map_err(|e| format!("its result can't be stored: {}", named(e, &paths.result)))
 }
 
-/// The last lines of the process's standard error.
+/// [`stderr_tail`] of a job, without the values of secret inputs.
+pub(crate) fn job_stderr(job: &Job, paths: &Paths) -> String {
+    let mut text = stderr_tail(paths);
+    for input in job.task.inputs.iter().filter(|i| i.is_secret) {
+        // Shorter ones would be found in any text.
+        let secret = show(&job.inputs[&input.name]);
+        if secret.len() >= 4 {
+            text = text.replace(&secret, MASK);
+        }
+    }
+    text
+}
+
+/// The last lines of a process's standard error.
 pub(crate) fn stderr_tail(paths: &Paths) -> String {
     let read = || -> io::Result<Vec<u8>> {
         let mut file = File::open(paths.own.join("stderr"))?;

@@ -13,8 +13,8 @@ use crate::definition::{Dependency, JobName, Setting, Task, Workflow};
 use crate::error::{InputError, WorkflowError};
 use crate::graph::MAX_DEPTH;
 use crate::identity::{self, Parts};
-use crate::input::{InputType, PathRules};
-use crate::job::{GivenResult, Job, JobOptions, Link, Override, check_arguments};
+use crate::input::{PathRules, show};
+use crate::job::{GivenResult, Job, JobOptions, Link, Override, as_name, check_arguments};
 use crate::record::{Found, JobRecord, Status};
 use crate::store::Paths;
 
@@ -266,7 +266,10 @@ impl Builder<'_> {
         name: &str,
     ) -> Result<Arc<Job>, InputError> {
         let mut uses = Uses::default();
-        let inputs = self.inputs(owner, task, &given, &mut uses)?;
+        let inputs = self.inputs(owner, task, &given, name, &mut uses)?;
+        // Dependencies inherit the name.
+        let of_input = name_of_input(task, &inputs).filter(|_| name == DEFAULT_NAME);
+        let name = of_input.as_deref().unwrap_or(name);
         let dynamic = match &task.dynamic {
             Some(depends) => depends.0(&inputs).map_err(|e| declared(owner, task, e))?,
             None => Vec::new(),
@@ -493,6 +496,7 @@ impl Builder<'_> {
         owner: &Workflow,
         task: &Task,
         given: &AllGiven,
+        name: &str,
         uses: &mut Uses,
     ) -> Result<Map<String, Value>, InputError> {
         let author = PathRules::trusted(&owner.dir);
@@ -501,7 +505,10 @@ impl Builder<'_> {
         for input in &task.inputs {
             let given = given.get(&input.name);
             let by_author = |reason: String| declared(owner, task, format!("input `{}`: {reason}", input.name));
+            // The name of a job and the input that names it feed each other.
+            let names_it = input.is_jobname && name != DEFAULT_NAME && given.is_none_or(|g| !g.fixed && g.is_null());
             let value = match given.map(|g| (&g.what, g.fixed)) {
+                _ if names_it => input.coerce(&name.into(), &author).map_err(by_author)?,
                 Some((What::Jobs { jobs, each, can_fail }, _)) => {
                     let link = uses.link(&input.name, *each, *can_fail, jobs);
                     uses.input_jobs.push(link);
@@ -523,11 +530,9 @@ impl Builder<'_> {
             };
             let set_to_nothing = given.is_some_and(|g| g.fixed && g.is_null());
             let value = if value.is_null() && !input.required && !set_to_nothing {
-                match (input.kind, &input.default) {
-                    (InputType::File, default @ Value::String(_)) => {
-                        input.coerce(default, &author).map_err(by_author)?
-                    }
-                    (_, default) => default.clone(),
+                match &input.default {
+                    default if input.kind.reads_content() => input.coerce(default, &author).map_err(by_author)?,
+                    default => default.clone(),
                 }
             } else {
                 value
@@ -594,6 +599,15 @@ fn of_link(link: &Link, uses: &Uses) -> String {
     identity::of_jobs(link, &uses.jobs)
 }
 
+/// What the input that names the job says.
+fn name_of_input(task: &Task, inputs: &Map<String, Value>) -> Option<String> {
+    let input = task.inputs.iter().find(|i| i.is_jobname)?;
+    let value = inputs
+        .get(&input.name)
+        .filter(|v| !v.is_null() && **v != input.default)?;
+    Some(as_name(&show(value))).filter(|name| names::is_valid(name))
+}
+
 fn stand_in(workflow: &Arc<Workflow>, task: &Arc<Task>, given: GivenResult) -> Job {
     Job {
         workflow: workflow.clone(),
@@ -621,7 +635,7 @@ fn own_value(task: &Task, own: &str, given: &AllGiven, inputs: &Map<String, Valu
 /// Whether a path in an own input may lead anywhere: the author wrote it, or it was looked at when it came in. A text
 /// of a caller's must not become a path of the author's by being handed on.
 fn is_trusted(task: &Task, own: &str, given: &AllGiven) -> bool {
-    let is_path = task.input(own).is_some_and(|i| i.kind == InputType::File);
+    let is_path = task.input(own).is_some_and(|i| i.kind.reads_content());
     is_path || given.get(own).is_none_or(|g| g.fixed || g.is_null())
 }
 

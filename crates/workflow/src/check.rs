@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::definition::{Body, Dependency, Task, Workflow};
 use crate::graph::{self, MAX_DEPTH};
-use crate::input::{self, InputType, PathRules};
+use crate::input::{self, PathRules};
 use crate::template::{Element, Piece};
 
 /// All dependencies exist, none leads back to where it started, and no chain is too long.
@@ -140,7 +140,7 @@ pub(crate) fn settle(workflow: &mut Workflow, nodes: &HashMap<&str, &Node>) -> R
         let inputs = workflow.recursive_inputs(task);
         let listed = node.get("examples").map_or(Ok(Vec::new()), Node::sequence)?;
         for (example, item) in new.examples.iter_mut().zip(listed) {
-            let is_file = |name: &String| inputs.iter().any(|i| i.name == *name && i.kind == InputType::File);
+            let is_file = |name: &String| inputs.iter().any(|i| i.name == *name && i.kind.reads_content());
             let files: Map<_, _> = example
                 .arguments
                 .iter()

@@ -12,6 +12,8 @@ use serde_json::{Map, Value};
 use crate::digests::Digests;
 use crate::error::WorkflowError;
 use crate::input::Input;
+use crate::native::NativeBody;
+use crate::python::PythonBody;
 use crate::result::ResultType;
 use crate::slots::Resources;
 use crate::template::Element;
@@ -27,6 +29,8 @@ pub struct Workflow {
     pub title: String,
     /// What it is for.
     pub description: String,
+    /// What its documentation says before the tasks.
+    pub introduction: String,
     /// Its tasks, in the order of the file.
     pub tasks: Vec<Arc<Task>>,
     /// The tasks that are offered as tools; all of them when empty.
@@ -50,6 +54,10 @@ pub struct Task {
     pub dynamic: Option<DynamicDepends>,
     /// What its result is.
     pub result: ResultType,
+    /// What its result is in the words of its author, for people and models; may be empty.
+    pub returns: String,
+    /// The end of its results' names, without the dot, where it is not that of the type.
+    pub extension: Option<String>,
     /// What it does.
     pub body: Body,
     /// How long it may take.
@@ -186,6 +194,10 @@ pub enum Body {
     Sh(String),
     /// Nothing: the result of its one dependency is its result.
     Alias,
+    /// Calls a Python function.
+    Python(PythonBody),
+    /// Calls a Rust function, in this process.
+    Native(NativeBody),
 }
 
 impl Workflow {
@@ -205,6 +217,18 @@ impl Workflow {
         })
     }
 
+    /// The Python files that its tasks are made of, each once.
+    pub(crate) fn sources(&self) -> Vec<PathBuf> {
+        let of_task = |task: &Arc<Task>| match &task.body {
+            Body::Python(python) => python.sources.clone(),
+            _ => Vec::new(),
+        };
+        let mut sources: Vec<PathBuf> = self.tasks.iter().flat_map(of_task).collect();
+        sources.sort_unstable();
+        sources.dedup();
+        sources
+    }
+
     pub(crate) fn find(&self, name: &str) -> Option<&Arc<Task>> {
         self.tasks.iter().find(|t| t.name == name)
     }
@@ -219,6 +243,11 @@ impl Workflow {
 }
 
 impl Task {
+    /// The end of its results' names, without the dot.
+    pub fn extension(&self) -> &str {
+        self.extension.as_deref().unwrap_or(self.result.extension())
+    }
+
     /// An own input by name.
     pub fn input(&self, name: &str) -> Option<&Input> {
         self.inputs.iter().find(|i| i.name == name)

@@ -9,27 +9,51 @@ use serde_json::Value;
 use crate::definition::{Dependency, Each, JobName, Setting};
 use crate::input::{Input, InputType};
 
-/// Reads `depends:` of a task that has these inputs.
-pub(crate) fn read(list: &Node, inputs: &[Input], workflow: &str) -> Result<Vec<Dependency>, YamlError> {
+/// Reads `depends:` of a task that has these inputs. Items with a fault are left out.
+pub(crate) fn read(list: &Node, inputs: &[Input], workflow: &str, fault: &mut dyn FnMut(YamlError)) -> Vec<Dependency> {
     let mut found: Vec<Dependency> = Vec::new();
+    let mut keys = HashSet::new();
     let mut variables = HashSet::new();
-    for item in list.sequence()? {
-        let dependency = one(item, inputs, &found, workflow)?;
+    let items = list.sequence().unwrap_or_else(|e| {
+        fault(e);
+        Vec::new()
+    });
+    for item in items {
+        let dependency = match one(item, inputs, &found, workflow) {
+            Ok(dependency) => dependency,
+            Err(error) => {
+                fault(error);
+                continue;
+            }
+        };
         let key = dependency.key();
-        if found.iter().any(|d| d.key() == key) {
-            return Err(item.error(format!(
+        if !keys.insert(key.to_owned()) {
+            fault(item.error(format!(
                 "`{key}` is there twice; give one of them another `name:`, by which its result is known"
             )));
-        }
-        if !variables.insert(variable(key)) {
-            return Err(item.error(format!(
+        } else if !variables.insert(variable(key)) {
+            fault(item.error(format!(
                 "`{key}` and another one would both be the variable {}",
                 variable(key)
             )));
+        } else {
+            found.push(dependency);
         }
-        found.push(dependency);
     }
-    Ok(found)
+    found
+}
+
+/// The names by which a task knows its dependencies, as far as they can be read.
+pub(crate) fn names(list: &Node) -> Vec<String> {
+    let name = |item: &Node| match item.get("name").or(item.get("task")) {
+        Some(n) => n.text().ok(),
+        None => item.text().ok().map(|t| t.rsplit('/').next().unwrap_or(&t).to_owned()),
+    };
+    list.sequence()
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(name)
+        .collect()
 }
 
 /// Reads `alias:` of a task that has these inputs.

@@ -3,11 +3,39 @@
 //! A first line followed by an empty one is the title; then the description up to a line `# Tasks`; then, after an
 //! introduction, a section `## NAME` for each task.
 
+use std::sync::Arc;
+
+use crate::definition::Workflow;
+
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Docs {
     pub(crate) title: String,
     pub(crate) description: String,
+    /// What stands between `# Tasks` and the first task.
+    pub(crate) introduction: String,
     pub(crate) tasks: Vec<(String, String)>,
+    /// The line of each task's heading, counted from 1.
+    pub(crate) lines: Vec<(String, usize)>,
+}
+
+impl Docs {
+    /// Puts the documentation in the place of what workflow.yaml says.
+    pub(crate) fn apply(self, workflow: &mut Workflow) {
+        for (text, place) in [
+            (self.title, &mut workflow.title),
+            (self.description, &mut workflow.description),
+            (self.introduction, &mut workflow.introduction),
+        ] {
+            if !text.is_empty() {
+                *place = text;
+            }
+        }
+        for (name, text) in self.tasks {
+            if let Some(task) = workflow.tasks.iter_mut().find(|t| t.name == name) {
+                Arc::make_mut(task).description = text;
+            }
+        }
+    }
 }
 
 pub(crate) fn read(text: &str) -> Docs {
@@ -20,7 +48,8 @@ pub(crate) fn read(text: &str) -> Docs {
     }
     let mut in_tasks = false;
     let mut current: Option<(String, String)> = None;
-    for line in lines {
+    let title_lines = usize::from(!docs.title.is_empty());
+    for (at, line) in lines.enumerate() {
         if !in_tasks && line.trim().eq_ignore_ascii_case("# tasks") {
             in_tasks = true;
         } else if !in_tasks {
@@ -28,13 +57,19 @@ pub(crate) fn read(text: &str) -> Docs {
             docs.description.push('\n');
         } else if let Some(name) = line.strip_prefix("## ") {
             docs.tasks.extend(current.take());
-            current = Some((name.trim().to_owned(), String::new()));
+            let name = name.trim().to_owned();
+            docs.lines.push((name.clone(), at + title_lines + 1));
+            current = Some((name, String::new()));
         } else if let Some((_, text)) = &mut current {
             text.push_str(line);
             text.push('\n');
+        } else {
+            docs.introduction.push_str(line);
+            docs.introduction.push('\n');
         }
     }
     docs.tasks.extend(current);
+    docs.introduction = docs.introduction.trim().to_owned();
     docs.description = docs.description.trim().to_owned();
     docs.tasks = docs
         .tasks
@@ -56,6 +91,8 @@ mod tests {
         );
         assert_eq!(docs.title, "Title line");
         assert_eq!(docs.description, "Desc para one.\n\nDesc two.");
+        assert_eq!(docs.introduction, "Task intro");
+        assert_eq!(docs.lines, [("t1".into(), 11), ("t2".into(), 17)]);
         assert_eq!(
             docs.tasks,
             [("t1".into(), "First.\n\nMore.".into()), ("t2".into(), "Second".into())]

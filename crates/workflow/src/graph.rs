@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::definition::{Body, Dependency, Setting, Task, Workflow};
 use crate::digests::Digests;
 use crate::error::WorkflowError;
-use crate::input::{Input, InputType, PathRules, show};
+use crate::input::{Input, PathRules};
 use crate::result::ResultType;
 
 /// The longest chain of tasks that depend on each other.
@@ -122,8 +122,7 @@ pub(crate) fn settle(dependency: &mut Dependency, inputs: &[&Input], dir: &Path)
         *value = match (&*value, input.kind) {
             (Value::Null, _) => Value::Null,
             // Whether the file exists is seen when a job is made: it may be fetched later.
-            (Value::Array(_) | Value::Object(_), InputType::File) => return Err(bad("expected a text".into())),
-            (value, InputType::File) => dir.join(show(value)).display().to_string().into(),
+            (value, kind) if kind.reads_content() => input.coerce_default(value, dir).map_err(bad)?,
             (value, _) => input.coerce(value, &rules).map_err(bad)?,
         };
     }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use decanus_base::digest::ValueHasher;
 use serde_json::Value;
 
+use crate::content;
 use crate::definition::{Task, Workflow};
 use crate::input::{Input, InputType};
 use crate::job::{Job, Link, hash_body, scripts};
@@ -54,14 +55,17 @@ pub(crate) fn of_task(workflow: &Workflow, task: &Task, file: &mut FileDigest) -
 
 /// The digest of an input's value.
 pub(crate) fn of_input(input: &Input, value: &Value, file: &mut FileDigest) -> io::Result<String> {
-    match (input.kind, value) {
-        (InputType::File, Value::String(path)) => file(Path::new(path)),
-        _ => {
-            let mut hasher = ValueHasher::new();
-            hasher.text(input.kind.as_str()).value(value);
-            Ok(short(hasher))
-        }
+    if let (InputType::File, Value::String(path)) = (input.kind, value) {
+        return file(Path::new(path));
     }
+    let mut hasher = ValueHasher::new();
+    hasher.text(input.kind.as_str());
+    if input.kind.reads_content() {
+        content::hash(&mut hasher, input.kind, value, file, io::Error::other)?;
+    } else {
+        hasher.value(value);
+    }
+    Ok(short(hasher))
 }
 
 /// The digest of the jobs behind a link: of one, or of a list.

@@ -20,31 +20,58 @@ pub enum InputType {
     Boolean,
     /// One of the options.
     Select,
+    /// A path, absolute once it is read. Nothing need be there, and what is there is not looked at.
+    Path,
     /// The path of a file that exists; its content, not its path, is part of a job's identity.
     File,
+    /// The path of a folder that exists; names and contents of its files are part of a job's identity.
+    Folder,
+    /// The path of a file of bytes; as [`File`](Self::File).
+    Binary,
+    /// The path of a table; as [`File`](Self::File).
+    Tsv,
     /// Any JSON value.
     Json,
+    /// Any value, written as YAML.
+    Yaml,
+    /// A conversation in the form of a chat file; a text, kept as it is.
+    Chat,
     /// A list of texts.
     Array,
     /// A list of whole numbers.
     IntegerArray,
     /// A list of numbers.
     FloatArray,
+    /// A list of truths.
+    BooleanArray,
+    /// A list of paths; as [`Path`](Self::Path).
+    PathArray,
+    /// A list of files; as [`File`](Self::File).
+    FileArray,
 }
 
 /// The words of the types, in the order they are listed in messages.
-pub const TYPES: [(&str, InputType); 11] = [
+pub const TYPES: [(&str, InputType); 20] = [
     ("string", InputType::String),
     ("text", InputType::Text),
     ("integer", InputType::Integer),
     ("float", InputType::Float),
     ("boolean", InputType::Boolean),
     ("select", InputType::Select),
+    ("path", InputType::Path),
     ("file", InputType::File),
+    ("folder", InputType::Folder),
+    ("binary", InputType::Binary),
+    ("tsv", InputType::Tsv),
     ("json", InputType::Json),
+    ("yaml", InputType::Yaml),
+    ("chat", InputType::Chat),
     ("array", InputType::Array),
     ("integer_array", InputType::IntegerArray),
     ("float_array", InputType::FloatArray),
+    ("boolean_array", InputType::BooleanArray),
+    ("path_array", InputType::PathArray),
+    ("file_array", InputType::FileArray),
 ];
 
 impl InputType {
@@ -58,7 +85,33 @@ impl InputType {
 
     /// Whether its values are single, so that a process finds them as variables of its environment.
     pub fn is_scalar(self) -> bool {
-        !matches!(self, Self::Json | Self::Array | Self::IntegerArray | Self::FloatArray)
+        !matches!(self, Self::Json | Self::Yaml) && !self.is_list()
+    }
+
+    /// Whether its values are lists.
+    pub fn is_list(self) -> bool {
+        matches!(
+            self,
+            Self::Array
+                | Self::IntegerArray
+                | Self::FloatArray
+                | Self::BooleanArray
+                | Self::PathArray
+                | Self::FileArray
+        )
+    }
+
+    /// Whether its values name files or a folder that must exist, and whose content is part of a job's identity.
+    pub fn reads_content(self) -> bool {
+        matches!(
+            self,
+            Self::File | Self::Folder | Self::Binary | Self::Tsv | Self::FileArray
+        )
+    }
+
+    /// Whether its values are paths, of whatever kind.
+    pub fn is_path(self) -> bool {
+        self.reads_content() || matches!(self, Self::Path | Self::PathArray)
     }
 }
 
@@ -77,11 +130,22 @@ pub struct Input {
     pub default: Value,
     /// What a `select` may be; empty for the other types.
     pub options: Vec<Value>,
+    /// What the options are called, in their order; empty when they speak for themselves.
+    pub labels: Vec<String>,
     /// The smallest number allowed.
     pub minimum: Option<Number>,
     /// The largest number allowed.
     pub maximum: Option<Number>,
+    /// Whether its value names the job when no name is given, and takes the name when no value is given.
+    pub is_jobname: bool,
+    /// Whether its value is kept out of what is recorded and shown. The task's process gets it.
+    pub is_secret: bool,
+    /// A short key for it on the command line.
+    pub shortcut: Option<String>,
 }
+
+/// What stands in records for the value of a secret input.
+pub const MASK: &str = "********";
 
 /// What the path in a `file` value is relative to, and where it may lead.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,7 +183,42 @@ impl PathRules {
         }
     }
 
-    fn resolve(&self, text: &str) -> Result<String, String> {
+    /// Absolute, without a look at what is there. A model's path must lead inside all the same, links followed.
+    fn place(&self, text: &str) -> Result<String, String> {
+        if text.contains('\0') {
+            return Err("a path can't hold a NUL character".into());
+        }
+        if text.is_empty() {
+            return Err("the path is empty".into());
+        }
+        let path = match &self.within {
+            None => absolute(&self.base.join(text)),
+            Some(within) => {
+                let outside = || format!("`{text}` is not inside the project or the allowed paths");
+                let path = self.base.join(text);
+                // What exists of the way is looked at as it is; what does not may not go up again.
+                let exists = |p: &&Path| p.symlink_metadata().is_ok();
+                let there = path.ancestors().find(exists).ok_or_else(outside)?;
+                let rest = path.strip_prefix(there).map_err(|_| outside())?;
+                let plain = |c: std::path::Component<'_>| matches!(c, std::path::Component::Normal(_));
+                let mut real = there.canonicalize().map_err(|_| outside())?;
+                let inside = |dir: &PathBuf| dir.canonicalize().is_ok_and(|dir| real.starts_with(dir));
+                if !rest.components().all(plain) || !within.iter().any(inside) {
+                    return Err(outside());
+                }
+                if rest.components().next().is_some() {
+                    real.push(rest);
+                }
+                real
+            }
+        };
+        path.into_os_string()
+            .into_string()
+            .map_err(|p| format!("{}: the path is not UTF-8 text", p.to_string_lossy()))
+    }
+
+    fn resolve(&self, text: &str, wants_folder: bool) -> Result<String, String> {
+        let what = if wants_folder { "folder" } else { "file" };
         if text.contains('\0') {
             return Err("a path can't hold a NUL character".into());
         }
@@ -128,7 +227,7 @@ impl PathRules {
         }
         let path = self.base.join(text);
         // Said of both what is not there and what may not be looked at: a model must not learn which it is.
-        let outside = || format!("`{text}` is not a file inside the project or the allowed paths");
+        let outside = || format!("`{text}` is not a {what} inside the project or the allowed paths");
         let real = path.canonicalize().map_err(|e| match self.within {
             Some(_) => outside(),
             None => format!("{}: {e}", path.display()),
@@ -139,8 +238,9 @@ impl PathRules {
                 return Err(outside());
             }
         }
-        if !real.is_file() {
-            return Err(format!("{} is not a file", path.display()));
+        let fits = if wants_folder { real.is_dir() } else { real.is_file() };
+        if !fits {
+            return Err(format!("{} is not a {what}", path.display()));
         }
         // What was checked is what is used: for a model, the path without links.
         let result = if self.within.is_some() { real } else { absolute(&path) };
@@ -163,6 +263,24 @@ fn absolute(path: &Path) -> PathBuf {
 }
 
 impl Input {
+    /// An optional input without a default.
+    pub fn new(name: impl Into<String>, kind: InputType) -> Self {
+        Self {
+            name: name.into(),
+            kind,
+            description: String::new(),
+            required: false,
+            default: Value::Null,
+            options: Vec::new(),
+            labels: Vec::new(),
+            minimum: None,
+            maximum: None,
+            is_jobname: false,
+            is_secret: false,
+            shortcut: None,
+        }
+    }
+
     /// The value of this type that `value` stands for. Null stays null.
     ///
     /// # Errors
@@ -173,19 +291,40 @@ impl Input {
         }
         match self.kind {
             InputType::String => Ok(text(value)?.trim().into()),
-            InputType::Text => Ok(text(value)?.into()),
+            InputType::Text | InputType::Chat => Ok(text(value)?.into()),
             InputType::Integer => self.bounded(integer(value)?),
             InputType::Float => self.bounded(float(value)?),
             InputType::Boolean => boolean(value),
             InputType::Select => self.select(value),
-            InputType::File => Ok(paths.resolve(&text(value)?)?.into()),
+            InputType::Path => Ok(paths.place(&text(value)?)?.into()),
+            InputType::File | InputType::Binary | InputType::Tsv => Ok(paths.resolve(&text(value)?, false)?.into()),
+            InputType::Folder => Ok(paths.resolve(&text(value)?, true)?.into()),
             InputType::Json => match value {
                 Value::String(s) => serde_json::from_str(s).map_err(|e| format!("not JSON: {e}")),
+                other => Ok(other.clone()),
+            },
+            InputType::Yaml => match value {
+                Value::String(s) => yaml_value(s),
                 other => Ok(other.clone()),
             },
             InputType::Array => list(value, |v| Ok(text(v)?.into())),
             InputType::IntegerArray => list(value, integer),
             InputType::FloatArray => list(value, float),
+            InputType::BooleanArray => list(value, boolean),
+            InputType::PathArray => list(value, |v| Ok(paths.place(&text(v)?)?.into())),
+            InputType::FileArray => list(value, |v| Ok(paths.resolve(&text(v)?, false)?.into())),
+        }
+    }
+
+    /// The value of a default that the workflow's author wrote. A path is made absolute from `dir`; whether a file is
+    /// there is seen when a job is made, since it may be fetched later.
+    pub(crate) fn coerce_default(&self, value: &Value, dir: &Path) -> Result<Value, String> {
+        let join = |v: &Value| Ok(dir.join(text(v)?).display().to_string().into());
+        match (self.kind, value) {
+            (_, Value::Null) => Ok(Value::Null),
+            (InputType::FileArray, value) => list(value, join),
+            (kind, value) if kind.reads_content() => join(value),
+            (_, value) => self.coerce(value, &PathRules::trusted(dir)),
         }
     }
 
@@ -237,6 +376,15 @@ fn text(value: &Value) -> Result<String, String> {
     }
 }
 
+fn yaml_value(text: &str) -> Result<Value, String> {
+    if text.trim().is_empty() {
+        return Ok(Value::Null);
+    }
+    decanus_base::yaml::parse(text, Path::new(""))
+        .map(|node| node.to_json())
+        .map_err(|e| format!("not YAML: line {}: {}", e.line, e.message))
+}
+
 pub(crate) fn integer(value: &Value) -> Result<Value, String> {
     let written = match value {
         Value::Number(n) => n.to_string(),
@@ -265,7 +413,7 @@ pub(crate) fn integer(value: &Value) -> Result<Value, String> {
     }
 }
 
-fn float(value: &Value) -> Result<Value, String> {
+pub(crate) fn float(value: &Value) -> Result<Value, String> {
     let written = match value {
         Value::Number(n) => n.to_string(),
         Value::String(s) => s.trim().to_owned(),
@@ -291,7 +439,7 @@ pub fn boolean(value: &Value) -> Result<Value, String> {
     }
 }
 
-fn list(value: &Value, item: fn(&Value) -> Result<Value, String>) -> Result<Value, String> {
+fn list(value: &Value, item: impl Fn(&Value) -> Result<Value, String>) -> Result<Value, String> {
     let items: Vec<Value> = match value {
         Value::Array(items) => items.clone(),
         Value::String(s) if s.trim_start().starts_with('[') => {
@@ -397,14 +545,8 @@ mod tests {
 
     fn input(kind: InputType) -> Input {
         Input {
-            name: "x".into(),
-            kind,
-            description: String::new(),
-            required: false,
-            default: Value::Null,
             options: vec![json!("hg19"), json!("hg38"), json!(7)],
-            minimum: None,
-            maximum: None,
+            ..Input::new("x", kind)
         }
     }
 

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use crate::definition::{Body, Task, Workflow};
 use crate::error::InputError;
 use crate::identity::Parts;
-use crate::input::{InputType, PathRules, show};
+use crate::input::{MASK, PathRules, show};
 use crate::result::ResultType;
 use crate::store::JobStore;
 use crate::template::{Element, Piece};
@@ -119,13 +119,24 @@ impl Job {
         if let Some(given) = &self.given {
             return given.path.clone();
         }
-        let file = format!("{}_{}.{}", self.name, self.digest, self.task.result.extension());
+        let file = format!("{}_{}.{}", self.name, self.digest, self.task.extension());
         Path::new(&self.workflow.name).join(&self.task.name).join(file)
     }
 
     /// `WORKFLOW/TASK`.
     pub fn label(&self) -> String {
         format!("{}/{}", self.workflow.name, self.task.name)
+    }
+
+    /// The inputs as they may be recorded and shown: the values of secret ones are masked.
+    pub fn shown_inputs(&self) -> Map<String, Value> {
+        let mut shown = self.inputs.clone();
+        for input in self.task.inputs.iter().filter(|i| i.is_secret) {
+            if let Some(value) = shown.get_mut(&input.name).filter(|v| !v.is_null()) {
+                *value = MASK.into();
+            }
+        }
+        shown
     }
 
     /// What its result is.
@@ -159,7 +170,9 @@ impl Job {
                 let paths = store.paths(dependency);
                 values.push(match (input.kind, dependency.kind()) {
                     _ if link.can_fail && !paths.result.is_file() => Value::Null,
-                    (InputType::File, kind) if kind != ResultType::File => paths.result.display().to_string().into(),
+                    (wanted, kind) if wanted.reads_content() && kind != ResultType::File => {
+                        paths.result.display().to_string().into()
+                    }
                     (_, kind) => kind.load(&paths.result, &paths.files).map_err(bad)?,
                 });
             }
@@ -187,6 +200,8 @@ pub(crate) fn hash_body(hasher: &mut ValueHasher, body: &Body) {
                 hash_element(hasher, element);
             }
         }
+        Body::Python(python) => python.hash(hasher),
+        Body::Native(native) => native.hash(hasher),
         Body::Sh(script) => {
             hasher.text("sh").text(script);
         }
@@ -194,6 +209,23 @@ pub(crate) fn hash_body(hasher: &mut ValueHasher, body: &Body) {
             hasher.text("alias");
         }
     }
+}
+
+/// A text as the name of a job. What it stands for is in the digest, so that two texts may become one name.
+pub(crate) fn as_name(text: &str) -> String {
+    let safe = |c: char| match c {
+        '/' | '\\' => '_',
+        c if c.is_control() => '_',
+        c => c,
+    };
+    let mut name = text.trim().chars().map(safe).collect::<String>().replace("..", "__");
+    if name.starts_with('.') {
+        name.replace_range(..1, "_");
+    }
+    while name.len() > decanus_base::names::MAX_LENGTH {
+        name.pop();
+    }
+    name
 }
 
 fn hash_element(hasher: &mut ValueHasher, element: &Element) {
@@ -233,10 +265,27 @@ pub(crate) fn own_files(elements: &[Element], dir: &Path) -> Vec<(usize, PathBuf
     program.into_iter().chain(script).collect()
 }
 
+/// The files of the workflow's folder that a shell script names.
+pub(crate) fn named_in_script(script: &str, dir: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for place in ["$DECANUS_WORKFLOW_DIR/", "${DECANUS_WORKFLOW_DIR}/"] {
+        for (at, _) in script.match_indices(place) {
+            let rest = &script[at + place.len()..];
+            let end = rest
+                .find(|c: char| !(c.is_alphanumeric() || "._-/".contains(c)))
+                .unwrap_or(rest.len());
+            files.push(dir.join(&rest[..end]));
+        }
+    }
+    files
+}
+
 /// The files of the workflow's folder whose content is part of what the task does.
 pub(crate) fn scripts(task: &Task, dir: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     match &task.body {
+        Body::Python(python) => files.extend(python.sources.iter().cloned()),
+        Body::Native(_) => {}
         Body::Run(elements) => {
             files.extend(own_files(elements, dir).into_iter().map(|(_, path)| path));
             for element in elements {
@@ -248,17 +297,7 @@ pub(crate) fn scripts(task: &Task, dir: &Path) -> Vec<PathBuf> {
             }
         }
         Body::Alias => {}
-        Body::Sh(script) => {
-            for place in ["$DECANUS_WORKFLOW_DIR/", "${DECANUS_WORKFLOW_DIR}/"] {
-                for (at, _) in script.match_indices(place) {
-                    let rest = &script[at + place.len()..];
-                    let end = rest
-                        .find(|c: char| !(c.is_alphanumeric() || "._-/".contains(c)))
-                        .unwrap_or(rest.len());
-                    files.push(dir.join(&rest[..end]));
-                }
-            }
-        }
+        Body::Sh(script) => files.extend(named_in_script(script, dir)),
     }
     files.retain(|f| f.is_file());
     files.sort_unstable();

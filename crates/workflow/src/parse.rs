@@ -1,7 +1,7 @@
 //! workflow.yaml: from text to a [`Workflow`] in which everything that can be known to be wrong is known to be right.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,101 +15,287 @@ use serde_json::{Map, Number, Value};
 use crate::check;
 use crate::definition::{Body, Reach, Task, Workflow};
 use crate::depends;
-use crate::docs;
+use crate::docs::{self, Docs};
 use crate::error::WorkflowError;
-use crate::input::{self, Input, InputType, PathRules, TYPES};
+use crate::input::{self, Input, InputType, TYPES};
+use crate::python::{Modules, PythonReader, Signature, Taken};
 use crate::result::{RESULT_TYPES, ResultType};
 use crate::slots::Resources;
 use crate::template::Element;
+use crate::warnings;
 
 /// Keys of the format that this build does not know; they are refused by name rather than called unknown.
-const LATER_TASK_KEYS: [&str; 7] = ["python", "rust", "agent", "tool", "executor", "overrides", "batch"];
-const LATER_INPUT_KEYS: [&str; 3] = ["jobname", "shortcut", "secret"];
+const LATER_TASK_KEYS: [&str; 6] = ["rust", "agent", "tool", "executor", "overrides", "batch"];
+/// Of workflows with more tasks only the first fault of this kind is told.
+const MOST_ALONE: usize = 500;
+/// Where the documentation of a workflow is looked up, in its folder.
+pub(crate) const PAGES: [&str; 2] = ["workflow.md", "README.md"];
 
-/// Reads the workflow of a folder: its workflow.yaml, and workflow.md where there is one. Tasks of other workflows that
-/// its tasks depend on are not looked up; [`Workflows::load`](crate::Workflows::load) does that.
+/// Everything that can be said of a workflow's files.
+#[derive(Debug, Default)]
+pub struct Checked {
+    /// The workflow, when nothing is wrong with it.
+    pub workflow: Option<Workflow>,
+    /// What is wrong, each with file, line and key, in the order in which it was found.
+    pub faults: Vec<YamlError>,
+    /// What is probably not as it was meant.
+    pub warnings: Vec<YamlError>,
+}
+
+/// Faults as they are found. Reading goes on after one, so that all of them can be told.
+#[derive(Default)]
+struct Faults(Vec<YamlError>);
+
+impl Faults {
+    fn push(&mut self, fault: YamlError) {
+        if !self.0.contains(&fault) {
+            self.0.push(fault);
+        }
+    }
+
+    /// The value, or nothing and one more fault.
+    fn keep<T>(&mut self, result: Result<T, YamlError>) -> Option<T> {
+        result.map_err(|fault| self.push(fault)).ok()
+    }
+}
+
+/// Reads the workflow of a folder: its workflow.yaml, the Python files that it names, and workflow.md (else README.md)
+/// where there is one. Tasks of other workflows that its tasks depend on are not looked up;
+/// [`Workflows::load`](crate::Workflows::load) does that.
 ///
 /// # Errors
 /// Every fault in workflow.yaml names file, line and key.
 pub fn load(dir: &Path) -> Result<Workflow, WorkflowError> {
-    let unreadable = |e: std::io::Error| WorkflowError::Unreadable(e.to_string());
-    let dir = dir
-        .canonicalize()
-        .map_err(|e| unreadable(decanus_base::files::named(e, dir)))?;
-    let name = dir
-        .file_name()
-        .map(|n| n.to_string_lossy().into_owned())
-        .unwrap_or_default();
-    if !is_task_name(&name) {
-        return Err(WorkflowError::BadName { dir, name });
-    }
-    let file = dir.join("workflow.yaml");
-    let mut workflow = parse(&read_text(&file).map_err(unreadable)?, &file, &name)?;
-    let page = dir.join("workflow.md");
-    if page.is_file() {
-        let docs = docs::read(&read_text(&page).map_err(unreadable)?);
-        if !docs.title.is_empty() {
-            workflow.title = docs.title;
-        }
-        if !docs.description.is_empty() {
-            workflow.description = docs.description;
-        }
-        for (name, text) in docs.tasks {
-            if let Some(task) = workflow.tasks.iter_mut().find(|t| t.name == name) {
-                Arc::make_mut(task).description = text;
-            }
-        }
+    load_with(dir, &PythonReader::default())
+}
+
+/// [`load`] with a reader of Python files that remembers what it has read.
+///
+/// # Errors
+/// Those of [`load`].
+pub fn load_with(dir: &Path, python: &PythonReader) -> Result<Workflow, WorkflowError> {
+    let folder = Folder::find(dir)?;
+    let mut workflow = folder.read(python)?.0.finish().map_err(WorkflowError::Yaml)?;
+    if let Some((_, docs)) = folder.docs()? {
+        docs.apply(&mut workflow);
     }
     Ok(workflow)
 }
 
-/// Reads the text of a workflow.yaml. Scripts and default files are looked up beside `file`.
+/// All that is wrong with the workflow of a folder, and what is suspicious.
+///
+/// # Errors
+/// A folder that can't be a workflow's, or files that can't be read.
+pub fn check(dir: &Path, python: &PythonReader) -> Result<Checked, WorkflowError> {
+    let folder = Folder::find(dir)?;
+    let (read, top) = folder.read(python)?;
+    let mut checked = Checked {
+        faults: read.faults.0,
+        ..Checked::default()
+    };
+    if let (Some(workflow), Some(top)) = (&read.workflow, &top) {
+        checked.warnings = warnings::of_workflow(workflow, top);
+    }
+    if let Some((page, docs)) = folder.docs()? {
+        if let Some(workflow) = &read.workflow {
+            checked.warnings.extend(warnings::of_docs(workflow, &page, &docs));
+        }
+        checked.workflow = read.workflow.map(|mut workflow| {
+            docs.apply(&mut workflow);
+            workflow
+        });
+    } else {
+        checked.workflow = read.workflow;
+    }
+    checked.workflow = checked.workflow.filter(|_| checked.faults.is_empty());
+    Ok(checked)
+}
+
+/// A workflow's folder and its name.
+struct Folder {
+    dir: PathBuf,
+    name: String,
+}
+
+impl Folder {
+    fn find(dir: &Path) -> Result<Self, WorkflowError> {
+        let dir = dir
+            .canonicalize()
+            .map_err(|e| unreadable(decanus_base::files::named(e, dir)))?;
+        let name = dir
+            .file_name()
+            .map(|n| n.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        if is_task_name(&name) {
+            Ok(Self { dir, name })
+        } else {
+            Err(WorkflowError::BadName { dir, name })
+        }
+    }
+
+    fn read(&self, python: &PythonReader) -> Result<(Reading, Option<Node>), WorkflowError> {
+        let file = self.dir.join("workflow.yaml");
+        let text = read_text(&file).map_err(unreadable)?;
+        Ok(read(&text, &file, &self.name, python))
+    }
+
+    fn docs(&self) -> Result<Option<(PathBuf, Docs)>, WorkflowError> {
+        let page = PAGES.iter().map(|name| self.dir.join(name)).find(|page| page.is_file());
+        let Some(page) = page else { return Ok(None) };
+        let docs = docs::read(&read_text(&page).map_err(unreadable)?);
+        Ok(Some((page, docs)))
+    }
+}
+
+fn unreadable(e: std::io::Error) -> WorkflowError {
+    WorkflowError::Unreadable(e.to_string())
+}
+
+/// Reads the text of a workflow.yaml. Scripts, Python files and default files are looked up beside `file`.
 ///
 /// # Errors
 /// The first fault, with file, line and key.
 pub fn parse(text: &str, file: &Path, name: &str) -> Result<Workflow, YamlError> {
-    let top = yaml::parse(text, file)?;
-    top.only(&["title", "description", "tasks", "exports"])?;
-    let dir = file.parent().unwrap_or(Path::new("")).to_owned();
-    let Some(tasks_node) = top.get("tasks") else {
-        return Err(top.error("a workflow needs `tasks:`"));
+    read(text, file, name, &PythonReader::default()).0.finish()
+}
+
+/// A workflow as far as it could be read. It holds only when there are no faults.
+#[derive(Default)]
+struct Reading {
+    workflow: Option<Workflow>,
+    faults: Faults,
+}
+
+impl Reading {
+    fn finish(self) -> Result<Workflow, YamlError> {
+        match (self.faults.0.into_iter().next(), self.workflow) {
+            (Some(fault), _) => Err(fault),
+            (None, Some(workflow)) => Ok(workflow),
+            // A reading without a workflow has a fault.
+            (None, None) => Err(YamlError {
+                file: PathBuf::new(),
+                line: 1,
+                key: String::new(),
+                message: "nothing was read".into(),
+            }),
+        }
+    }
+}
+
+fn read(text: &str, file: &Path, name: &str, python: &PythonReader) -> (Reading, Option<Node>) {
+    let mut reading = Reading::default();
+    let faults = &mut reading.faults;
+    let Some(top) = faults.keep(yaml::parse(text, file)) else {
+        return (reading, None);
     };
+    known_keys(&top, &["title", "description", "tasks", "exports"], &[], faults);
+    let dir = file.parent().unwrap_or(Path::new("")).to_owned();
     let mut workflow = Workflow {
         name: name.to_owned(),
         dir,
-        title: optional_text(&top, "title")?,
-        description: optional_text(&top, "description")?,
+        title: optional_text(&top, "title", faults),
+        description: optional_text(&top, "description", faults),
+        introduction: String::new(),
         tasks: Vec::new(),
         exports: Vec::new(),
         reach: Reach::default(),
     };
+    let Some(tasks_node) = top.get("tasks") else {
+        faults.push(top.error("a workflow needs `tasks:`"));
+        return (reading, Some(top));
+    };
+    let entries = faults.keep(tasks_node.mapping()).unwrap_or_default();
+    let modules = python_modules(entries, &workflow.dir, python);
     let mut nodes = HashMap::new();
-    for (task_name, line, node) in tasks_node.mapping()? {
+    for (task_name, line, node) in entries {
         if !is_task_name(task_name) {
             let mut error = node.error(format!(
                 "`{task_name}` can't be the name of a task: letters, digits, `_` and `-`, a letter first, at most 64"
             ));
             error.line = *line;
-            return Err(error);
+            faults.push(error);
+            continue;
         }
-        workflow.tasks.push(Arc::new(task(task_name, node, &workflow)?));
+        let task = task(task_name, node, &workflow, &modules, faults);
+        workflow.tasks.push(Arc::new(task));
         nodes.insert(task_name.as_str(), node);
     }
-    if workflow.tasks.is_empty() {
-        return Err(tasks_node.error("a workflow needs at least one task"));
+    if entries.is_empty() {
+        faults.push(tasks_node.error("a workflow needs at least one task"));
     }
-    check::dependencies(&workflow, &nodes)?;
-    check::settle(&mut workflow, &nodes)?;
+    together(&mut workflow, &nodes, faults);
     if let Some(node) = top.get("exports") {
-        for item in node.sequence()? {
-            let export = item.text()?;
-            check::known_task(&workflow, &export, item)?;
-            if !workflow.exports.contains(&export) {
+        for item in faults.keep(node.sequence()).unwrap_or_default() {
+            let Some(export) = faults.keep(item.text()) else {
+                continue;
+            };
+            let is_known = faults.keep(check::known_task(&workflow, &export, item)).is_some();
+            if is_known && !workflow.exports.contains(&export) {
                 workflow.exports.push(export);
             }
         }
     }
-    Ok(workflow)
+    reading.workflow = Some(workflow);
+    (reading, Some(top))
+}
+
+/// What holds only for all tasks together.
+fn together(workflow: &mut Workflow, nodes: &HashMap<&str, &Node>, faults: &mut Faults) {
+    for task in &workflow.tasks {
+        let items = nodes
+            .get(task.name.as_str())
+            .and_then(|node| node.get("depends")?.sequence().ok());
+        // Those of other workflows are not known here.
+        for dependency in task.depends.iter().filter(|d| d.workflow.is_none()) {
+            if let Some(item) = items.iter().flatten().find(|item| item.line == dependency.line) {
+                faults.keep(check::known_task(workflow, &dependency.task, item));
+            }
+        }
+    }
+    faults.keep(check::dependencies(workflow, nodes));
+    // Without the nodes unknown tasks are passed over: what is left are circles and chains that are too long, beyond
+    // which nothing can be told.
+    if check::dependencies(workflow, &HashMap::new()).is_err() {
+        return;
+    }
+    let before = workflow.clone();
+    if let Err(first) = check::settle(workflow, nodes) {
+        faults.push(first);
+        // It ends with the first fault; those of the other tasks are found by looking at each alone.
+        for (name, node) in nodes.iter().filter(|_| nodes.len() <= MOST_ALONE) {
+            faults.keep(check::settle(&mut before.clone(), &HashMap::from([(*name, *node)])));
+        }
+    }
+    let own = |fault: &YamlError| fault.file == workflow.dir.join("workflow.yaml");
+    // Those of a pass in an order of its own.
+    faults.0.sort_by_key(|fault| if own(fault) { fault.line } else { 0 });
+}
+
+/// Reads all Python files that tasks name, with one start of Python if any are new.
+fn python_modules(entries: &[(String, usize, Node)], dir: &Path, python: &PythonReader) -> Modules {
+    let named = entries
+        .iter()
+        .filter_map(|(_, _, node)| node.get("python")?.text().ok());
+    let files: Vec<PathBuf> = named.filter_map(|text| python_file(dir, split(&text).0)).collect();
+    if files.is_empty() {
+        return Modules::default();
+    }
+    python.read(dir, &files)
+}
+
+/// `FILE.py:function`; without a function the task's name is meant.
+fn split(text: &str) -> (&str, Option<&str>) {
+    match text.rsplit_once(':') {
+        Some((file, function)) => (file, Some(function)),
+        None => (text, None),
+    }
+}
+
+/// A Python file of the workflow's folder, or of the folder `python` in it.
+fn python_file(dir: &Path, name: &str) -> Option<PathBuf> {
+    [dir.join(name), dir.join("python").join(name)]
+        .into_iter()
+        .find(|file| file.is_file())
 }
 
 /// Whether a name can be a task's, and so a tool's with every provider.
@@ -121,26 +307,32 @@ pub(crate) fn is_task_name(name: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
-fn optional_text(node: &Node, key: &str) -> Result<String, YamlError> {
+fn optional_text(node: &Node, key: &str, faults: &mut Faults) -> String {
     match node.get(key) {
-        Some(n) if matches!(n.data, Data::Scalar(Value::Null)) => Ok(String::new()),
-        Some(n) => Ok(n.text()?.trim().to_owned()),
-        None => Ok(String::new()),
+        Some(n) if matches!(n.data, Data::Scalar(Value::Null)) => String::new(),
+        Some(n) => faults.keep(n.text()).unwrap_or_default().trim().to_owned(),
+        None => String::new(),
     }
 }
 
-fn known_keys(node: &Node, known: &[&str], later: &[&str]) -> Result<(), YamlError> {
-    for (name, line, value) in node.mapping()? {
-        if later.contains(&name.as_str()) {
-            let mut error = value.error(format!("`{name}:` is not available in this build"));
-            error.line = *line;
-            return Err(error);
+fn known_keys(node: &Node, known: &[&str], later: &[&str], faults: &mut Faults) {
+    for (name, line, value) in faults.keep(node.mapping()).unwrap_or_default() {
+        if known.contains(&name.as_str()) {
+            continue;
         }
+        let message = if later.contains(&name.as_str()) {
+            format!("`{name}:` is not available in this build")
+        } else {
+            format!("unknown key `{name}`{}", did_you_mean(name, known.iter().copied()))
+        };
+        faults.push(YamlError {
+            line: *line,
+            ..value.error(message)
+        });
     }
-    node.only(known)
 }
 
-fn task(name: &str, node: &Node, workflow: &Workflow) -> Result<Task, YamlError> {
+fn task(name: &str, node: &Node, workflow: &Workflow, modules: &Modules, faults: &mut Faults) -> Task {
     let dir = &workflow.dir;
     known_keys(
         node,
@@ -150,115 +342,317 @@ fn task(name: &str, node: &Node, workflow: &Workflow) -> Result<Task, YamlError>
             "depends",
             "alias",
             "result",
+            "returns",
+            "extension",
             "run",
             "sh",
+            "python",
             "timeout",
             "resources",
             "retries",
             "examples",
         ],
         &LATER_TASK_KEYS,
-    )?;
-    let mut inputs = Vec::new();
-    if let Some(list) = node.get("inputs") {
-        for (input_name, line, value) in list.mapping()? {
-            input::check_name(input_name).map_err(|message| YamlError {
-                line: *line,
-                ..value.error(message)
-            })?;
-            inputs.push(one_input(input_name, value, dir)?);
-        }
-    }
-    let (depends, body) = match node.get("alias") {
-        Some(n) => {
-            if let Some(other) = ["run", "sh", "depends", "result"].iter().find_map(|key| node.get(key)) {
-                return Err(other.error("an alias has no `run:`, `sh:`, `depends:` or `result:` of its own"));
-            }
-            (vec![depends::alias(n, &inputs, &workflow.name)?], Body::Alias)
-        }
-        None => {
-            let list = node.get("depends");
-            let depends = list.map_or(Ok(Vec::new()), |n| depends::read(n, &inputs, &workflow.name))?;
-            (depends, body(node)?)
-        }
-    };
-    Ok(Task {
+        faults,
+    );
+    let mut task = Task {
         name: name.to_owned(),
-        description: optional_text(node, "description")?,
-        inputs,
-        depends,
+        description: optional_text(node, "description", faults),
+        inputs: Vec::new(),
+        depends: Vec::new(),
         dynamic: None,
-        result: result_type(node)?,
-        body,
-        timeout: timeout(node)?,
-        resources: resources(node)?,
-        retries: retries(node)?,
-        examples: examples(node)?,
-    })
+        result: ResultType::Text,
+        returns: optional_text(node, "returns", faults),
+        extension: faults.keep(extension(node)).flatten(),
+        // Stands there until the body is read; a task whose body has a fault is never run.
+        body: Body::Sh(String::new()),
+        timeout: faults.keep(timeout(node)).flatten(),
+        resources: faults.keep(resources(node)).unwrap_or_default(),
+        retries: faults.keep(retries(node)).unwrap_or_default(),
+        examples: faults.keep(examples(node)).unwrap_or_default(),
+    };
+    if let Some(given) = faults.keep(result_type(node)).flatten() {
+        task.result = given;
+    }
+    match faults.keep(body(node)) {
+        Some(Written::Alias(alias)) => {
+            task.inputs = inputs(node, Vec::new(), None, dir, faults);
+            task.body = Body::Alias;
+            task.depends
+                .extend(faults.keep(depends::alias(alias, &task.inputs, &workflow.name)));
+        }
+        Some(Written::Body(body)) => {
+            task.body = body;
+            task.inputs = inputs(node, Vec::new(), None, dir, faults);
+        }
+        Some(Written::Python(python)) => python_task(&mut task, node, python, dir, modules, faults),
+        None => task.inputs = inputs(node, Vec::new(), None, dir, faults),
+    }
+    if let Some(list) = node.get("depends").filter(|_| task.body != Body::Alias) {
+        task.depends = depends::read(list, &task.inputs, &workflow.name, &mut |fault| faults.push(fault));
+    }
+    task
 }
 
-fn one_input(name: &str, node: &Node, dir: &Path) -> Result<Input, YamlError> {
-    known_keys(
-        node,
-        &[
-            "type",
-            "description",
-            "required",
-            "default",
-            "options",
-            "minimum",
-            "maximum",
-        ],
-        &LATER_INPUT_KEYS,
-    )?;
-    let kind = match node.get("type") {
-        None => InputType::String,
-        Some(n) => {
-            let word = n.text()?;
-            match TYPES.iter().find(|(w, _)| *w == word) {
-                Some((_, kind)) => *kind,
-                None => {
-                    let words = TYPES.map(|(w, _)| w);
-                    let guess = did_you_mean(&word, words);
-                    return Err(n.error(format!("there is no type `{word}`{guess} (types: {})", words.join(" "))));
-                }
-            }
-        }
+/// Fills a task in with what its function says, where workflow.yaml says nothing.
+fn python_task(task: &mut Task, node: &Node, python: &Node, dir: &Path, modules: &Modules, faults: &mut Faults) {
+    let Some(text) = faults.keep(python.text()) else { return };
+    let (file, function) = split(&text);
+    let Some(path) = python_file(dir, file) else {
+        faults.push(python.error(format!(
+            "there is no file `{file}` in the workflow's folder or its `python/`; expected FILE.py:function"
+        )));
+        return;
     };
-    let mut input = Input {
-        name: name.to_owned(),
-        kind,
-        description: optional_text(node, "description")?,
-        required: node.get("required").map_or(Ok(false), Node::boolean)?,
-        default: Value::Null,
-        options: Vec::new(),
-        minimum: bound(node, "minimum", kind)?,
-        maximum: bound(node, "maximum", kind)?,
+    let depends = node.get("depends").map(depends::names).unwrap_or_default();
+    let depends: Vec<&str> = depends.iter().map(String::as_str).collect();
+    let declared: Vec<&str> = match node.get("inputs").map(Node::mapping) {
+        Some(Ok(entries)) => entries.iter().map(|(name, ..)| name.as_str()).collect(),
+        _ => Vec::new(),
     };
-    match node.get("options") {
-        Some(n) if kind != InputType::Select => return Err(n.error("only an input of type `select` has options")),
-        Some(n) => {
-            for option in n.sequence()? {
-                match option.to_json() {
-                    value @ (Value::String(_) | Value::Number(_) | Value::Bool(_)) => input.options.push(value),
-                    _ => return Err(option.error("an option is a text, a number, true or false")),
-                }
-            }
-        }
-        None => {}
+    let found = modules.function(dir, &path, function.unwrap_or(&task.name), &depends, &declared);
+    let Some(signature) = faults.keep(found) else { return };
+    let Signature {
+        description,
+        inputs: taken,
+        result,
+        body: mut called,
+        takes_more,
+    } = signature;
+    if task.description.is_empty() {
+        task.description = description;
     }
-    if kind == InputType::Select && input.options.is_empty() {
+    if let Some(hinted) = result.filter(|_| node.get("result").is_none())
+        && let Some(hinted) = faults.keep(hinted)
+    {
+        task.result = hinted;
+    }
+    let function = (!takes_more).then(|| called.function.clone());
+    task.inputs = inputs(node, taken, function.as_deref(), dir, faults);
+    called.take(&task.inputs);
+    task.body = Body::Python(called);
+}
+
+/// The inputs that the function of a `python:` task takes, changed by what workflow.yaml says of them, then the others
+/// of workflow.yaml. `closed_to` is the function that takes no others.
+fn inputs(node: &Node, taken: Vec<Taken>, closed_to: Option<&str>, dir: &Path, faults: &mut Faults) -> Vec<Input> {
+    let entries = match node.get("inputs") {
+        Some(list) => faults.keep(list.mapping()).unwrap_or_default(),
+        None => &[],
+    };
+    let mut inputs: Vec<Input> = Vec::new();
+    let mut places = HashMap::new();
+    for taken in taken {
+        let own = entries.iter().find(|(name, ..)| *name == taken.input.name);
+        inputs.push(one_input(
+            &taken.input.name,
+            own.map(|(.., node)| node),
+            Some(&taken),
+            dir,
+            faults,
+        ));
+    }
+    for (name, line, value) in entries {
+        places.insert(name.as_str(), value);
+        if inputs.iter().any(|i| i.name == *name) {
+            continue;
+        }
+        let at = |message: String| YamlError {
+            line: *line,
+            ..value.error(message)
+        };
+        if let Err(message) = input::check_name(name) {
+            faults.push(at(message));
+        } else if let Some(function) = closed_to {
+            let guess = did_you_mean(name, inputs.iter().map(|i| i.name.as_str()));
+            faults.push(at(format!(
+                "the function `{function}` has no parameter `{name}`{guess}"
+            )));
+        } else {
+            inputs.push(one_input(name, Some(value), None, dir, faults));
+        }
+    }
+    let mut words: HashMap<String, &str> = inputs.iter().map(|i| (i.name.clone(), i.name.as_str())).collect();
+    let mut names_it: Option<&str> = None;
+    for input in &inputs {
+        let at = |message: String| places.get(input.name.as_str()).map(|node| node.error(message));
+        if let Some(shortcut) = &input.shortcut
+            && let Some(other) = words.insert(shortcut.clone(), &input.name).filter(|o| *o != input.name)
+        {
+            faults
+                .0
+                .extend(at(format!("the shortcut `{shortcut}` stands for `{other}` already")));
+        }
+        if input.is_jobname
+            && let Some(other) = names_it.replace(&input.name)
+        {
+            faults.0.extend(at(format!("`{other}` names the job already")));
+        }
+    }
+    inputs
+}
+
+fn one_input(name: &str, node: Option<&Node>, taken: Option<&Taken>, dir: &Path, faults: &mut Faults) -> Input {
+    let mut input = taken.map_or_else(|| Input::new(name, InputType::String), |t| t.input.clone());
+    let mut unknown = taken.and_then(|t| t.unknown.clone());
+    let mut default = taken.map_or(Value::Null, |t| t.default.clone());
+    let mut default_node = None;
+    let mut owner = None;
+    if let Some(node) = node {
+        known_keys(
+            node,
+            &[
+                "type",
+                "description",
+                "required",
+                "default",
+                "options",
+                "minimum",
+                "maximum",
+                "jobname",
+                "secret",
+                "shortcut",
+            ],
+            &[],
+            faults,
+        );
+        owner = Some(node);
+        if let Some(n) = node.get("type") {
+            unknown = None;
+            if let Some(kind) = faults.keep(input_type(n)) {
+                input.kind = kind;
+            }
+        }
+        let description = optional_text(node, "description", faults);
+        if !description.is_empty() {
+            input.description = description;
+        }
+        default_node = node.get("default");
+        let flag = |key: &str, faults: &mut Faults| node.get(key).and_then(|n| faults.keep(n.boolean()));
+        if let Some(required) = flag("required", faults) {
+            input.required = required;
+        } else if default_node.is_some() {
+            input.required = false;
+        }
+        input.is_jobname = flag("jobname", faults).unwrap_or(false);
+        input.is_secret = flag("secret", faults).unwrap_or(false);
+        input.minimum = faults.keep(bound(node, "minimum", input.kind)).flatten();
+        input.maximum = faults.keep(bound(node, "maximum", input.kind)).flatten();
+        input.shortcut = faults.keep(shortcut(node)).flatten();
+        if let Some(n) = node.get("options") {
+            (input.labels, input.options) = faults.keep(options(n, input.kind)).unwrap_or_default();
+        }
+        if input.is_jobname && (input.is_secret || !input.kind.is_scalar() || input.kind.is_path()) {
+            faults.push(node.error("an input that names the job is a plain value, and no secret"));
+        }
+    }
+    if let Some(unknown) = unknown {
+        faults.push(unknown);
+        return input;
+    }
+    let at = |message: String| match (default_node.or(owner), taken) {
+        (Some(node), _) => node.error(message),
+        (None, Some(taken)) => YamlError {
+            message,
+            ..taken.place.clone()
+        },
+        (None, None) => YamlError {
+            file: dir.join("workflow.yaml"),
+            line: 1,
+            key: name.to_owned(),
+            message,
+        },
+    };
+    let is_select = input.kind == InputType::Select;
+    if !is_select {
+        // Those of a hint, when workflow.yaml says another type.
+        input.options.clear();
+    } else if input.options.is_empty() && owner.is_none_or(|n| n.get("options").is_none()) {
+        faults.push(at("an input of type `select` needs `options:`".into()));
+        return input;
+    }
+    if let Some(n) = default_node {
+        default = n.to_json();
+    }
+    match input.coerce_default(&default, dir) {
+        Ok(value) => input.default = value,
+        Err(message) if default_node.is_some() => faults.push(at(message)),
+        Err(message) => faults.push(at(format!("the default: {message}"))),
+    }
+    input
+}
+
+fn input_type(node: &Node) -> Result<InputType, YamlError> {
+    let word = node.text()?;
+    match TYPES.iter().find(|(w, _)| *w == word) {
+        Some((_, kind)) => Ok(*kind),
+        None => {
+            let words = TYPES.map(|(w, _)| w);
+            let guess = did_you_mean(&word, words);
+            Err(node.error(format!("there is no type `{word}`{guess} (types: {})", words.join(" "))))
+        }
+    }
+}
+
+/// The options of a `select`: a list of them, or a map of what they are called to what they are.
+fn options(node: &Node, kind: InputType) -> Result<(Vec<String>, Vec<Value>), YamlError> {
+    if kind != InputType::Select {
+        return Err(node.error("only an input of type `select` has options"));
+    }
+    let value = |node: &Node| match node.to_json() {
+        value @ (Value::String(_) | Value::Number(_) | Value::Bool(_)) => Ok(value),
+        _ => Err(node.error("an option is a text, a number, true or false")),
+    };
+    let (mut labels, mut options) = (Vec::new(), Vec::new());
+    if let Data::Mapping(entries) = &node.data {
+        for (label, _, node) in entries {
+            labels.push(label.clone());
+            options.push(value(node)?);
+        }
+    } else {
+        for item in node.sequence()? {
+            options.push(value(item)?);
+        }
+    }
+    if options.is_empty() {
         return Err(node.error("an input of type `select` needs `options:`"));
     }
-    if let Some(n) = node.get("default") {
-        // Whether a default file exists is seen when a job is made: it may be fetched later, or be an input's own.
-        input.default = match (kind, n.to_json()) {
-            (InputType::File, Value::Null) => Value::Null,
-            (InputType::File, _) => dir.join(n.text()?).display().to_string().into(),
-            (_, value) => input.coerce(&value, &PathRules::trusted(dir)).map_err(|e| n.error(e))?,
-        };
+    Ok((labels, options))
+}
+
+fn shortcut(node: &Node) -> Result<Option<String>, YamlError> {
+    let Some(n) = node.get("shortcut") else { return Ok(None) };
+    if matches!(n.data, Data::Scalar(Value::Null | Value::Bool(false))) {
+        return Ok(None);
     }
-    Ok(input)
+    let word = n.text()?;
+    let fits = word
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+    if word.is_empty() || word.len() > 16 || word.starts_with('-') || !fits {
+        return Err(n.error("a shortcut is a short word of letters, digits, `_` and `-`"));
+    }
+    Ok(Some(word))
+}
+
+/// The end of a result file's name, in place of the one of its type.
+fn extension(node: &Node) -> Result<Option<String>, YamlError> {
+    let Some(n) = node.get("extension") else {
+        return Ok(None);
+    };
+    let word = n.text()?;
+    let word = word.strip_prefix('.').unwrap_or(&word);
+    let fits = word
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b == b'.' || b == b'_' || b == b'-');
+    // Those of the files that stand beside a result.
+    let is_taken = ["info", "files", "lock"]
+        .iter()
+        .any(|own| word == *own || word.ends_with(&format!(".{own}")));
+    if word.is_empty() || word.len() > 20 || !fits || word.contains("..") || word.ends_with('.') || is_taken {
+        return Err(n.error("an extension is letters, digits, `.`, `_` and `-`, and not that of a job's own files"));
+    }
+    Ok(Some(word.to_owned()))
 }
 
 fn bound(node: &Node, key: &str, kind: InputType) -> Result<Option<Number>, YamlError> {
@@ -272,16 +666,13 @@ fn bound(node: &Node, key: &str, kind: InputType) -> Result<Option<Number>, Yaml
     }
 }
 
-fn result_type(node: &Node) -> Result<ResultType, YamlError> {
+fn result_type(node: &Node) -> Result<Option<ResultType>, YamlError> {
     let Some(n) = node.get("result") else {
-        return Ok(ResultType::Text);
+        return Ok(None);
     };
     let word = n.text()?;
     if let Some((_, kind)) = RESULT_TYPES.iter().find(|(w, _)| *w == word) {
-        return Ok(*kind);
-    }
-    if word == "chat" {
-        return Err(n.error("results of type `chat` are not available in this build"));
+        return Ok(Some(*kind));
     }
     let words = RESULT_TYPES.map(|(w, _)| w);
     Err(n.error(format!(
@@ -291,30 +682,54 @@ fn result_type(node: &Node) -> Result<ResultType, YamlError> {
     )))
 }
 
-fn body(node: &Node) -> Result<Body, YamlError> {
-    match (node.get("run"), node.get("sh")) {
-        (Some(run), None) => {
-            let Data::Sequence(items) = &run.data else {
-                return Err(run.error("expected a list: the program, then its arguments (use `sh:` for a script)"));
-            };
-            let element = |n: &Node| Element::parse(&n.text()?).map_err(|e| n.error(e));
-            let elements = items.iter().map(element).collect::<Result<Vec<_>, _>>()?;
-            match elements.first() {
-                None => Err(run.error("no program given")),
-                Some(first) if first.literal() == Some("") => Err(run.error("no program given")),
-                Some(_) => Ok(Body::Run(elements)),
+/// What a task does, as it is written.
+enum Written<'a> {
+    Body(Body),
+    /// The value of `alias:`.
+    Alias(&'a Node),
+    /// The value of `python:`; what it means is in another file.
+    Python(&'a Node),
+}
+
+fn body(node: &Node) -> Result<Written<'_>, YamlError> {
+    const KINDS: [&str; 3] = ["run", "sh", "python"];
+    if let Some(alias) = node.get("alias") {
+        let own = ["run", "sh", "python", "depends", "result"];
+        return match own.iter().find_map(|key| node.get(key)) {
+            Some(other) => {
+                Err(other.error("an alias has no `run:`, `sh:`, `python:`, `depends:` or `result:` of its own"))
             }
-        }
-        (None, Some(sh)) => match sh.text()? {
+            None => Ok(Written::Alias(alias)),
+        };
+    }
+    let given: Vec<&Node> = KINDS.iter().filter_map(|key| node.get(key)).collect();
+    if let [_, second, ..] = given.as_slice() {
+        return Err(second.error("a task has one of `run:`, `sh:` and `python:`, not several"));
+    }
+    if let Some(run) = node.get("run") {
+        let Data::Sequence(items) = &run.data else {
+            return Err(run.error("expected a list: the program, then its arguments (use `sh:` for a script)"));
+        };
+        let element = |n: &Node| Element::parse(&n.text()?).map_err(|e| n.error(e));
+        let elements = items.iter().map(element).collect::<Result<Vec<_>, _>>()?;
+        return match elements.first() {
+            None => Err(run.error("no program given")),
+            Some(first) if first.literal() == Some("") => Err(run.error("no program given")),
+            Some(_) => Ok(Written::Body(Body::Run(elements))),
+        };
+    }
+    if let Some(sh) = node.get("sh") {
+        return match sh.text()? {
             script if script.trim().is_empty() => Err(sh.error("the script is empty")),
             script if script.contains('\0') => Err(sh.error("the script has a NUL character")),
-            script => Ok(Body::Sh(script)),
-        },
-        (Some(_), Some(sh)) => Err(sh.error("a task has `run:` or `sh:`, not both")),
-        (None, None) => {
-            Err(node.error("a task needs `run:` (a program and its arguments) or `sh:` (a script), or is an `alias:`"))
-        }
+            script => Ok(Written::Body(Body::Sh(script))),
+        };
     }
+    if let Some(python) = node.get("python") {
+        return Ok(Written::Python(python));
+    }
+    Err(node
+        .error("a task needs `run:` (a program and its arguments), `sh:` (a script) or `python:` (FILE.py:function), or is an `alias:`"))
 }
 
 fn resources(node: &Node) -> Result<Resources, YamlError> {

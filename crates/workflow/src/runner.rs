@@ -18,6 +18,7 @@ use crate::definition::Body;
 use crate::demand::{Graph, Stored};
 use crate::error::JobError;
 use crate::job::{GivenResult, Job, Link};
+use crate::native::{self, NativeBody, NativeEnd};
 use crate::record::{self, Found, JobRecord, Status, now};
 use crate::scheduler::Scheduler;
 use crate::store::{JobStore, Paths, StoredJob};
@@ -288,6 +289,9 @@ impl JobStore {
             .flatten()
             .map(|t| (t, t));
         let time = own.chain(left).min_by_key(|(left, _)| *left);
+        if let Body::Native(native) = &job.task.body {
+            return self.native_body(native, job, paths, record, time, cx);
+        }
         let spec = body::prepare(self, job, paths, time.map(|(left, _)| left)).map_err(store_error)?;
         let program = spec
             .argv
@@ -307,7 +311,8 @@ impl JobStore {
                 tracing::warn!("{e}");
             }
         });
-        let stderr = || body::stderr_tail(paths);
+        body::forget_secrets(self, job, paths);
+        let stderr = || body::job_stderr(job, paths);
         match ended {
             Ok(Ended::Exit(0)) => {
                 record.exit_code = Some(0);
@@ -351,13 +356,44 @@ impl JobStore {
         }
     }
 
+    fn native_body(
+        &self,
+        native: &NativeBody,
+        job: &Job,
+        paths: &Paths,
+        record: &mut JobRecord,
+        time: Option<(Duration, Duration)>,
+        cx: &Cx,
+    ) -> Result<(), JobError> {
+        cx.emit(Event::Job {
+            path: paths.result.display().to_string(),
+            reused: false,
+        });
+        record.started = Some(now());
+        record.status = Status::Running;
+        record.write(&paths.info).map_err(store_error)?;
+        let until = time.and_then(|(left, _)| Instant::now().checked_add(left));
+        match native::run(self, native, job, paths, until, &cx.cancel) {
+            Ok(()) => body::accept(job, paths).map_err(|e| failed(job, paths, e, body::job_stderr(job, paths))),
+            Err(NativeEnd::Failed(message)) => Err(failed(job, paths, message, body::job_stderr(job, paths))),
+            Err(NativeEnd::TimedOut) => {
+                let limit = time.map(|(_, limit)| limit).unwrap_or_default();
+                Err(timed_out(job, paths, limit, body::job_stderr(job, paths)))
+            }
+            Err(NativeEnd::Cancelled) => Err(JobError::Cancelled {
+                task: job.label(),
+                path: paths.result.clone(),
+            }),
+        }
+    }
+
     pub(crate) fn stored(&self, paths: &Paths, record: JobRecord) -> StoredJob {
         StoredJob::new(paths.result.clone(), record, self.dir().to_owned())
     }
 
     pub(crate) fn new_record(&self, job: &Job) -> JobRecord {
         JobRecord {
-            inputs: job.inputs.clone(),
+            inputs: job.shown_inputs(),
             identity: job
                 .identity
                 .iter()

@@ -7,7 +7,7 @@ use decanus_chat::{Effect, ToolDefinition};
 use serde_json::{Map, Value, json};
 
 use crate::definition::{Task, Workflow};
-use crate::input::{Input, InputType};
+use crate::input::{Input, InputType, show};
 use crate::job::Overrides;
 
 /// Time that a task without a limit of its own is thought to take when one that depends on it has a limit.
@@ -34,7 +34,7 @@ impl Workflow {
         let required: Vec<&str> = inputs.iter().filter(|i| i.required).map(|i| i.name.as_str()).collect();
         ToolDefinition {
             name: task.name.clone(),
-            description: task.description.clone(),
+            description: described(task),
             parameters: json!({"type": "object", "properties": properties, "required": required}),
             defaults: Map::new(),
             examples: task.examples.clone(),
@@ -60,10 +60,27 @@ impl Workflow {
     }
 }
 
+/// What a task does, and what it gives when its author says so.
+fn described(task: &Task) -> String {
+    match (task.description.as_str(), task.returns.as_str()) {
+        (text, "") => text.to_owned(),
+        ("", returns) => format!("Returns: {returns}"),
+        (text, returns) => format!("{}\n\nReturns: {returns}", text.trim_end()),
+    }
+}
+
 /// The schema of one input: type, description, allowed values, default.
 pub fn property(input: &Input) -> Value {
+    let list = |item: &str| json!({"type": "array", "items": {"type": item}});
     let mut schema = match input.kind {
-        InputType::String | InputType::Text | InputType::File => json!({"type": "string"}),
+        InputType::String
+        | InputType::Text
+        | InputType::Chat
+        | InputType::Path
+        | InputType::File
+        | InputType::Folder
+        | InputType::Binary
+        | InputType::Tsv => json!({"type": "string"}),
         InputType::Integer => json!({"type": "integer"}),
         InputType::Float => json!({"type": "number"}),
         InputType::Boolean => json!({"type": "boolean"}),
@@ -72,20 +89,34 @@ pub fn property(input: &Input) -> Value {
         }
         InputType::Select => json!({"enum": input.options}),
         // Any value: a schema without a type.
-        InputType::Json => json!({}),
-        InputType::Array => json!({"type": "array", "items": {"type": "string"}}),
-        InputType::IntegerArray => json!({"type": "array", "items": {"type": "integer"}}),
-        InputType::FloatArray => json!({"type": "array", "items": {"type": "number"}}),
+        InputType::Json | InputType::Yaml => json!({}),
+        InputType::Array | InputType::PathArray | InputType::FileArray => list("string"),
+        InputType::IntegerArray => list("integer"),
+        InputType::FloatArray => list("number"),
+        InputType::BooleanArray => list("boolean"),
     };
     let mut set = |name: &str, value: Value| {
         if let Value::Object(map) = &mut schema {
             map.insert(name.into(), value);
         }
     };
+    let labels = input.labels.iter().zip(&input.options);
+    let labels: Vec<String> = labels
+        .map(|(label, value)| format!("{}: {label}", show(value)))
+        .collect();
+    let labels = labels.join("; ");
     let note = match input.kind {
+        InputType::Path => "a path",
         InputType::File => "path of a file",
+        InputType::Folder => "path of a folder",
+        InputType::Binary => "path of a file of any kind",
+        InputType::Tsv => "path of a table: lines of cells with tabs between them",
+        InputType::PathArray => "paths",
+        InputType::FileArray => "paths of files",
         InputType::Json => "any JSON value",
-        _ => "",
+        InputType::Yaml => "any value; a text is read as YAML",
+        InputType::Chat => "a conversation in the form of a chat file",
+        _ => labels.as_str(),
     };
     let description = match (input.description.as_str(), note) {
         (text, "") => text.to_owned(),
@@ -100,8 +131,8 @@ pub fn property(input: &Input) -> Value {
             set(name, Value::Number(bound.clone()));
         }
     }
-    // A default file is the author's choice of place; it is not the model's to name.
-    if !input.default.is_null() && input.kind != InputType::File {
+    // A default file is the author's choice of place; it is not the model's to name. A secret is nobody's.
+    if !input.default.is_null() && !input.kind.is_path() && !input.is_secret {
         set("default", input.default.clone());
     }
     schema

@@ -12,7 +12,8 @@ use crate::definition::Workflow;
 use crate::digests::Digests;
 use crate::error::WorkflowError;
 use crate::graph;
-use crate::parse;
+use crate::parse::{self, Checked, PAGES};
+use crate::python::PythonReader;
 
 /// The folders in which workflows are looked up.
 #[derive(Clone, Debug)]
@@ -24,6 +25,9 @@ pub struct Workflows {
     linked: Arc<Mutex<HashMap<PathBuf, Linked>>>,
     /// Digests of files, for the jobs of the workflows.
     digests: Digests,
+    python: PythonReader,
+    /// Those that were declared in Rust; they come before those of folders.
+    own: Vec<Arc<Workflow>>,
 }
 
 /// What a workflow was linked from: itself and the others, and the result.
@@ -38,15 +42,16 @@ type Known = (Stamp, Arc<Workflow>);
 /// A file that was changed a moment ago may change again without its time telling.
 const SETTLED: Duration = Duration::from_millis(100);
 
-/// The state of a workflow's files; none while they may still be changing.
-fn stamp(dir: &Path) -> Option<Stamp> {
-    let files = ["workflow.yaml", "workflow.md"].map(|name| std::fs::metadata(dir.join(name)));
-    let files: Stamp = files
-        .into_iter()
-        .flatten()
-        .filter_map(|m| Some((m.modified().ok()?, m.len())))
-        .collect();
-    let is_old = |changed: &SystemTime| changed.elapsed().is_ok_and(|age| age > SETTLED);
+/// The state of a workflow's files as it was at a time; none while they may still have been changing then.
+fn stamp(dir: &Path, sources: &[PathBuf], at: SystemTime) -> Option<Stamp> {
+    let own = ["workflow.yaml"].iter().chain(&PAGES).map(|name| dir.join(name));
+    // One that is missing counts as well: it may come.
+    let state = |file: PathBuf| match std::fs::metadata(file) {
+        Ok(meta) => Some((meta.modified().ok()?, meta.len())),
+        Err(_) => Some((SystemTime::UNIX_EPOCH, 0)),
+    };
+    let files: Stamp = own.chain(sources.iter().cloned()).filter_map(state).collect();
+    let is_old = |changed: &SystemTime| at.duration_since(*changed).is_ok_and(|age| age > SETTLED);
     files.iter().all(|(changed, _)| is_old(changed)).then_some(files)
 }
 
@@ -66,6 +71,7 @@ impl Workflows {
     pub fn discover(project: &Project) -> Self {
         Self {
             digests: Digests::at(project.data().join("cache/digests")),
+            python: PythonReader::cached_in(project.data().join("cache/python")),
             ..Self::within(project.search("workflows"))
         }
     }
@@ -77,6 +83,30 @@ impl Workflows {
             known: Arc::default(),
             linked: Arc::default(),
             digests: Digests::default(),
+            python: PythonReader::default(),
+            own: Vec::new(),
+        }
+    }
+
+    /// Adds a workflow that was declared in Rust ([`Workflow::builder`]). It hides a folder of the same name.
+    #[must_use]
+    pub fn with(mut self, workflow: Workflow) -> Self {
+        self.own.retain(|w| w.name != workflow.name);
+        self.own.push(Arc::new(workflow));
+        self
+    }
+
+    /// All that is wrong with a workflow, and what is suspicious.
+    ///
+    /// # Errors
+    /// [`WorkflowError::Unknown`]; files that can't be read.
+    pub fn check(&self, name: &str) -> Result<Checked, WorkflowError> {
+        match self.folder(name) {
+            Some(dir) => parse::check(&dir, &self.python),
+            None => self.load(name).map(|workflow| Checked {
+                workflow: Some(Workflow::clone(&workflow)),
+                ..Checked::default()
+            }),
         }
     }
 
@@ -108,7 +138,16 @@ impl Workflows {
             name,
             dir,
         };
-        self.folders().into_iter().map(load).collect()
+        let is_hidden = |name: &String| self.own.iter().any(|w| w.name == *name);
+        let folders = self.folders().into_iter().filter(|(name, _)| !is_hidden(name));
+        let own = self.own.iter().map(|w| Listed {
+            name: w.name.clone(),
+            dir: w.dir.clone(),
+            workflow: Ok(w.clone()),
+        });
+        let mut listed: Vec<Listed> = folders.map(load).chain(own).collect();
+        listed.sort_by(|a, b| a.name.cmp(&b.name));
+        listed
     }
 
     /// The digests of files that the jobs of these workflows are known by.
@@ -139,23 +178,24 @@ impl Workflows {
 
     /// The workflow of a folder, read anew only when its files have changed.
     fn read(&self, dir: &Path) -> Result<Arc<Workflow>, WorkflowError> {
-        let now = stamp(dir);
+        let begin = SystemTime::now();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let (Some(now), Some((then, workflow))) = (&now, known.get(dir))
-            && now == then
+        if let Some((then, workflow)) = known.get(dir)
+            && stamp(dir, &workflow.sources(), begin).as_ref() == Some(then)
         {
             return Ok(workflow.clone());
         }
-        let workflow = Arc::new(parse::load(dir)?);
-        if let Some(now) = now {
-            known.insert(dir.to_owned(), (now, workflow.clone()));
+        let workflow = Arc::new(parse::load_with(dir, &self.python)?);
+        // What changed since the beginning is as if it were changing still.
+        if let Some(state) = stamp(dir, &workflow.sources(), begin) {
+            known.insert(dir.to_owned(), (state, workflow.clone()));
         }
         Ok(workflow)
     }
 
     /// Whether there is a workflow of that name, right or wrong.
     pub fn has(&self, name: &str) -> bool {
-        self.folder(name).is_some()
+        self.own.iter().any(|w| w.name == name) || self.folder(name).is_some()
     }
 
     fn folder(&self, name: &str) -> Option<PathBuf> {
@@ -173,6 +213,9 @@ impl Workflows {
     /// # Errors
     /// [`WorkflowError::Unknown`] with what may have been meant; what is wrong with its file.
     pub fn load(&self, name: &str) -> Result<Arc<Workflow>, WorkflowError> {
+        if let Some(own) = self.own.iter().find(|w| w.name == name) {
+            return Ok(own.clone());
+        }
         match self.folder(name) {
             Some(dir) => self.linked(&dir),
             None => Err(self.unknown(name)),
@@ -181,7 +224,8 @@ impl Workflows {
 
     fn unknown(&self, name: &str) -> WorkflowError {
         let known = self.folders();
-        let guess = did_you_mean(name, known.iter().map(|(n, _)| n.as_str()));
+        let own = self.own.iter().map(|w| w.name.as_str());
+        let guess = did_you_mean(name, known.iter().map(|(n, _)| n.as_str()).chain(own));
         WorkflowError::Unknown {
             name: name.to_owned(),
             guess,

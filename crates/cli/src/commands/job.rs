@@ -7,7 +7,7 @@ use decanus::workflow::{ProcessSpawner, Status, StoredJob};
 use decanus::{Decanus, Error};
 use serde_json::{Value, json};
 
-use super::workflow::print_result;
+use super::workflow::{print_bytes, print_result};
 use crate::args::Job;
 use crate::out::{Out, table};
 use crate::{Context, Ended};
@@ -53,7 +53,9 @@ pub async fn run(command: &Job, cx: &Context) -> Ended {
         Job::Result { job } => {
             let job = decanus.jobs.find(job, &decanus.project.working_dir)?;
             let value = job.value()?;
-            if out.json {
+            if !out.json && print_bytes(&job, out)? {
+                // They are no value.
+            } else if out.json {
                 let path = job.path.to_string_lossy();
                 out.value(&json!({"status": job.status().as_str(), "job": path, "result": value}));
             } else {

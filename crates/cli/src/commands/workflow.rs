@@ -1,14 +1,17 @@
-//! `decanus workflow list|show|run`.
+//! `decanus workflow list|show|check|run`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use decanus::base::Diagnostic;
 use decanus::base::text::brief;
+use decanus::base::yaml::YamlError;
+use decanus::base::{Diagnostic, ErrorKind};
 use decanus::chat::Arguments;
 use decanus::tool::schema::prepare;
 use decanus::tool::{Event, Permissions, Tool};
-use decanus::workflow::{Input, PathPolicy, RunOptions, Task, TaskTool, Workflow, schema};
+use decanus::workflow::{
+    Input, PathPolicy, ResultType, RunOptions, StoredJob, Task, TaskTool, Workflow, WorkflowError, schema,
+};
 use decanus::{Decanus, Error};
 use serde_json::{Map, Value, json};
 
@@ -22,6 +25,7 @@ pub async fn run(command: args::Workflow, cx: &Context) -> Ended {
     match command {
         args::Workflow::List => list(&decanus, cx.out),
         args::Workflow::Show { workflow } => show(&*decanus.workflows.load(&workflow)?, cx.out),
+        args::Workflow::Check { workflows } => check(&decanus, &workflows, cx.out),
         args::Workflow::Run(wanted) => wanted.run(&decanus, cx).await,
     }
 }
@@ -55,6 +59,59 @@ fn list(decanus: &Decanus, out: Out) -> Ended {
     Ok(0)
 }
 
+/// Faults are results here: they are printed on stdout, and the exit code says whether there are any.
+fn check(decanus: &Decanus, names: &[String], out: Out) -> Ended {
+    let names = match names {
+        [] => decanus.workflows.folders().into_iter().map(|(name, _)| name).collect(),
+        some => some.to_vec(),
+    };
+    let mut values = Vec::new();
+    let mut has_errors = false;
+    for name in names {
+        let (errors, warnings) = match decanus.workflows.check(&name) {
+            Ok(checked) => (checked.faults, checked.warnings),
+            Err(WorkflowError::Yaml(fault)) => (vec![fault], Vec::new()),
+            Err(e @ WorkflowError::Unknown { .. }) => return Err(e.into()),
+            Err(e) => {
+                values.push(json!({"name": name, "errors": [{"message": e.to_string()}], "warnings": []}));
+                has_errors = true;
+                if !out.json {
+                    out.line(&format!("error: {e}"));
+                }
+                continue;
+            }
+        };
+        has_errors |= !errors.is_empty();
+        if out.json {
+            let list = |faults: &[YamlError]| faults.iter().map(fault_value).collect::<Vec<_>>();
+            values.push(json!({"name": name, "errors": list(&errors), "warnings": list(&warnings)}));
+            continue;
+        }
+        for error in &errors {
+            out.line(&format!("error: {error}"));
+        }
+        for warning in &warnings {
+            out.line(&format!("warning: {warning}"));
+        }
+        if errors.is_empty() && warnings.is_empty() {
+            out.note(&format!("{name}: nothing to complain of"));
+        }
+    }
+    if out.json {
+        out.value(&values.into());
+    }
+    Ok(if has_errors { ErrorKind::Config.exit_code() } else { 0 })
+}
+
+fn fault_value(fault: &YamlError) -> Value {
+    json!({
+        "file": fault.file.to_string_lossy(),
+        "line": fault.line,
+        "key": fault.key,
+        "message": fault.message,
+    })
+}
+
 fn show(workflow: &Workflow, out: Out) -> Ended {
     if out.json {
         let tasks: Vec<Value> = workflow.tasks.iter().map(|t| task_value(workflow, t)).collect();
@@ -72,6 +129,9 @@ fn show(workflow: &Workflow, out: Out) -> Ended {
     if !workflow.description.is_empty() {
         out.line(&format!("\n{}", workflow.description.trim()));
     }
+    if !workflow.introduction.is_empty() {
+        out.line(&format!("\n{}", workflow.introduction));
+    }
     for task in &workflow.tasks {
         let depends: Vec<&str> = task.depends.iter().map(|d| d.task.as_str()).collect();
         let depends = if depends.is_empty() {
@@ -80,10 +140,14 @@ fn show(workflow: &Workflow, out: Out) -> Ended {
             format!("  (after {})", depends.join(", "))
         };
         out.line(&format!(
-            "\n{}{depends}\n  {}",
+            "\n{} → {}{depends}\n  {}",
             task.name,
+            task.result.as_str(),
             task.description.trim().replace('\n', "\n  ")
         ));
+        if !task.returns.is_empty() {
+            out.line(&format!("  Returns: {}", task.returns));
+        }
         let rows: Vec<Vec<String>> = workflow.recursive_inputs(task).into_iter().map(input_row).collect();
         out.print(&table(&rows));
     }
@@ -92,11 +156,8 @@ fn show(workflow: &Workflow, out: Out) -> Ended {
 
 fn input_row(input: &Input) -> Vec<String> {
     let schema = schema::property(input);
-    let kind = schema
-        .get("type")
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .to_owned();
+    let kind = input.kind.as_str().to_owned();
+    let shortcut = input.shortcut.as_ref().map(|s| format!(" ({s})")).unwrap_or_default();
     let need = match schema.get("default") {
         Some(default) => format!("default {default}"),
         None if input.required => "required".into(),
@@ -104,7 +165,7 @@ fn input_row(input: &Input) -> Vec<String> {
     };
     let allowed = schema.get("enum").map(|e| format!(" one of {e}")).unwrap_or_default();
     vec![
-        format!("    {}", input.name),
+        format!("    {}{shortcut}", input.name),
         kind,
         need,
         format!("{}{allowed}", input.description),
@@ -119,6 +180,7 @@ fn task_value(workflow: &Workflow, task: &Task) -> Value {
             let mut schema = schema::property(i);
             if let Some(map) = schema.as_object_mut() {
                 map.insert("required".into(), i.required.into());
+                map.insert("input_type".into(), i.kind.as_str().into());
             }
             (i.name.clone(), schema)
         })
@@ -126,6 +188,8 @@ fn task_value(workflow: &Workflow, task: &Task) -> Value {
     json!({
         "name": task.name,
         "description": task.description,
+        "result": task.result.as_str(),
+        "returns": task.returns,
         "inputs": inputs,
         "depends": task.depends.iter().map(|d| d.task.clone()).collect::<Vec<_>>(),
     })
@@ -139,7 +203,8 @@ impl args::Run {
         let task = workflow.task(&self.task)?;
         // The same schema and coercion as for a model's call.
         let tool = TaskTool::new(workflow.clone(), task, decanus.jobs.clone(), policy.clone());
-        let inputs = values::collect(&self.values, tool.definition(), &decanus.project)?;
+        let named = by_name(&self.values, &workflow.recursive_inputs(task));
+        let inputs = values::collect(&named, tool.definition(), &decanus.project)?;
         let prepared =
             prepare(&Arguments::Object(inputs), tool.definition()).map_err(|e| Error::usage(e.to_string()))?;
         let job = workflow.job(
@@ -164,7 +229,9 @@ impl args::Run {
         match decanus.jobs.run(job, options).await {
             Ok(done) => {
                 let value = done.job.value()?;
-                if out.json {
+                if !out.json && print_bytes(&done.job, out)? {
+                    // They are no value.
+                } else if out.json {
                     out.value(&json!({"status": "done", "job": done.job.path.to_string_lossy(), "result": value}));
                 } else {
                     print_result(&value, out);
@@ -174,6 +241,27 @@ impl args::Run {
             Err(e) => Err(failure(&e, path)),
         }
     }
+}
+
+/// The values with the names of inputs in the places of their shortcuts.
+fn by_name(values: &[(String, String)], inputs: &[&Input]) -> Vec<(String, String)> {
+    let name = |key: &String| {
+        let is_input = inputs.iter().any(|i| i.name == *key);
+        let meant = inputs.iter().find(|i| !is_input && i.shortcut.as_ref() == Some(key));
+        meant.map_or_else(|| key.clone(), |i| i.name.clone())
+    };
+    values.iter().map(|(key, value)| (name(key), value.clone())).collect()
+}
+
+/// A result of bytes goes to a pipe or a file as it is. Says whether it did.
+pub fn print_bytes(job: &StoredJob, out: Out) -> Result<bool, Error> {
+    if job.record.kind != ResultType::Binary || out.to_terminal() {
+        return Ok(false);
+    }
+    let file = std::fs::File::open(&job.path);
+    let mut file = file.map_err(|e| Error::new(ErrorKind::Job, format!("{}: {e}", job.path.display())))?;
+    out.copy(&mut file);
+    Ok(true)
 }
 
 /// A result for people: a text as it is, anything else as JSON.

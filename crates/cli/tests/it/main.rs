@@ -11,6 +11,7 @@ mod backends;
 mod bedrock;
 mod chats;
 mod check;
+mod declaring;
 mod endpoints;
 mod failures;
 mod fallback;

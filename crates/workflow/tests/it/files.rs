@@ -29,7 +29,7 @@ fn faults_name_file_line_and_key() {
         ("tasks: {}\n", "at least one task"),
         (
             "tasks:\n  a: {sh: x, run: [x]}\n",
-            "workflow.yaml:2: tasks.a.sh: a task has `run:` or `sh:`, not both",
+            "workflow.yaml:2: tasks.a.sh: a task has one of `run:`, `sh:` and `python:`, not several",
         ),
         (
             "tasks:\n  a: {description: x}\n",
@@ -37,7 +37,7 @@ fn faults_name_file_line_and_key() {
         ),
         (
             "tasks:\n  a: {python: a.py:f}\n",
-            "workflow.yaml:2: tasks.a.python: `python:` is not available in this build",
+            "workflow.yaml:2: tasks.a.python: there is no file `a.py` in the workflow's folder",
         ),
         (
             "tasks:\n  a:\n    sh: x\n    reslt: text\n",
@@ -47,7 +47,10 @@ fn faults_name_file_line_and_key() {
             "tasks:\n  a: {sh: x, result: jsno}\n",
             "no result type `jsno`; did you mean json?",
         ),
-        ("tasks:\n  a: {sh: x, result: chat}\n", "not available in this build"),
+        (
+            "tasks:\n  a: {sh: x, executor: slurm}\n",
+            "`executor:` is not available in this build",
+        ),
         (
             "tasks:\n  a: {sh: x, timeout: soon}\n",
             "tasks.a.timeout: `soon` is not a duration",
@@ -91,8 +94,8 @@ fn faults_name_file_line_and_key() {
             "4 is more than 3",
         ),
         (
-            "tasks:\n  a: {sh: x, inputs: {n: {jobname: true}}}\n",
-            "not available in this build",
+            "tasks:\n  a: {sh: x, inputs: {n: {type: json, jobname: true}}}\n",
+            "an input that names the job is a plain value",
         ),
         (
             "tasks:\n  alpha: {sh: x}\n  b:\n    sh: x\n    depends: [alhpa]\n",

@@ -4,12 +4,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod background;
+mod declaring;
 mod depends;
 mod elsewhere;
 mod files;
 mod identity;
 mod lab;
+mod native;
 mod process;
+mod python;
 mod running;
 mod sandbox;
 mod tools;
