@@ -12,5 +12,6 @@ pub mod job;
 pub mod model;
 pub mod prov;
 pub mod relay;
+pub mod replay;
 pub mod tool;
 pub mod workflow;
