@@ -99,6 +99,12 @@ impl Decanus {
                 .await?;
             report.chats.push(path);
         }
+        if let Some(scratch) = scratch {
+            let parent = scratch.path().parent().map(Path::to_owned);
+            // It is a folder of ours, and what can't be removed does no harm.
+            let _ = scratch.close();
+            let _ = parent.map(std::fs::remove_dir);
+        }
         Ok(report)
     }
 

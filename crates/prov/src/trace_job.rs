@@ -142,12 +142,15 @@ impl Walk<'_> {
     }
 }
 
-/// The texts of an input's value: one, those of a list, or the job that an object names.
+/// The texts of an input's value: one, those of a list, or the job or jobs that an object names.
 fn texts(value: &Value) -> Vec<&str> {
     match value {
         Value::String(text) => vec![text],
         Value::Array(items) => items.iter().filter_map(Value::as_str).collect(),
-        Value::Object(map) => map.get("job").and_then(Value::as_str).into_iter().collect(),
+        Value::Object(map) => match map.get("jobs") {
+            Some(Value::Array(jobs)) => jobs.iter().filter_map(Value::as_str).collect(),
+            _ => map.get("job").and_then(Value::as_str).into_iter().collect(),
+        },
         _ => Vec::new(),
     }
 }

@@ -49,6 +49,17 @@ fn what_was_used_stands_above_and_values_are_named() {
             "done Lab combo J/Lab/combo/c.txt\n",
         )
     );
+    // A list of results as one value.
+    let jobs = json!(["Lab/base/one.txt", "Lab/base/two.txt"]);
+    let list = lab.job("Lab/list/l.txt", "8", &json!({"inputs": {"all": {"jobs": jobs}}}));
+    assert_eq!(
+        lab.listing(&list),
+        concat!(
+            " done Lab base J/Lab/base/one.txt -> list:all\n",
+            " done Lab base J/Lab/base/two.txt -> list:all\n",
+            "done Lab list J/Lab/list/l.txt\n",
+        )
+    );
     // A value that is no dependency of anything is listed below what it is the value of.
     let alone = lab.listing(&lab.root().join("jobs/Lab/sum/s.txt"));
     assert!(
