@@ -402,19 +402,22 @@ impl Replayer<'_> {
         Ok(Some(Arc::new(ToolRegistry::new([offer]))))
     }
 
-    /// A tool that the chat does not declare: it was offered by the command line.
+    /// A tool that the chat does not declare: it was offered by the command line. When a task's job made the output, only
+    /// that workflow's task is it: one of the same name elsewhere is another tool.
     async fn find(&self, name: &str, job: Option<&str>) -> Result<Offer, String> {
-        let mut specs = Vec::new();
-        if let Some(job) = job.and_then(last_three) {
-            specs.extend(job.parent().map(|p| p.to_string_lossy().into_owned()));
-        }
-        specs.push(name.to_owned());
+        let of_job = job
+            .and_then(last_three)
+            .and_then(|j| Some(j.parent()?.to_string_lossy().into_owned()));
+        let workflow = of_job.as_ref().and_then(|spec| spec.split('/').next());
+        let fits = |offer: &Offer| {
+            let is_other = offer.definition.effect == Effect::Job && workflow.is_some_and(|w| w != offer.group);
+            is_called(offer, name) && !is_other
+        };
         let mut wrong = None;
-        for spec in &specs {
+        for spec in of_job.iter().map(String::as_str).chain([name]) {
             match ToolRegistry::find(&self.sources, spec).await {
                 Ok(found) => {
-                    let mut named = found.into_iter().filter(|offer| is_called(offer, name));
-                    if let Some(offer) = named.next() {
+                    if let Some(offer) = found.into_iter().find(&fits) {
                         return Ok(offer);
                     }
                 }
@@ -425,18 +428,17 @@ impl Replayer<'_> {
         let mut named = Vec::new();
         for source in &self.sources {
             let listed = source.list().await.unwrap_or_default();
-            named.extend(
-                listed
-                    .into_iter()
-                    .map(Offer::from)
-                    .filter(|offer| is_called(offer, name)),
-            );
+            named.extend(listed.into_iter().map(Offer::from).filter(&fits));
         }
         match named.len() {
             1 => named.pop().ok_or_else(String::new),
             0 => {
                 let why = wrong.into_iter().chain(self.undeclared.iter().cloned());
-                let why: Vec<String> = std::iter::once(format!("there is no tool `{name}`"))
+                let of = of_job
+                    .as_ref()
+                    .map(|spec| format!(", which was {spec}"))
+                    .unwrap_or_default();
+                let why: Vec<String> = std::iter::once(format!("there is no tool `{name}`{of}"))
                     .chain(why)
                     .collect();
                 Err(why.join("; "))
