@@ -1,5 +1,6 @@
 //! The jobs of a graph as a listing: what a job used stands above it.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -44,12 +45,8 @@ impl Graph {
         }
         // A job that is a dependency and the value of an input is listed once below one job.
         for edges in &mut below {
-            let mut seen = Vec::new();
-            edges.retain(|edge| {
-                let is_new = !seen.contains(&edge.to);
-                seen.push(edge.to);
-                is_new
-            });
+            let mut seen = HashSet::new();
+            edges.retain(|edge| seen.insert(edge.to));
         }
         let mut out = String::new();
         let mut listed = vec![false; self.nodes.len()];

@@ -1,5 +1,7 @@
 //! Making the calls of a chat again, without a model, and comparing their outputs with those in the chat.
 
+mod find;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +14,7 @@ use decanus_prov::replay::{is_refused, not_repeatable};
 use decanus_prov::{Kind, Problem, ToolPair, Tracer, tool_pairs};
 use decanus_tool::registry::Entry;
 use decanus_tool::run::Limits;
-use decanus_tool::{
-    ApprovalPolicy, Dispatcher, EventSink, Interaction, Offer, Run, SourceError, ToolErrorClass, ToolRegistry,
-    ToolSource,
-};
+use decanus_tool::{ApprovalPolicy, Dispatcher, EventSink, Interaction, Run, ToolRegistry, ToolSource};
 use decanus_workflow::{Job, JobStore, PathPolicy, WorkflowSource};
 use tokio_util::sync::CancellationToken;
 
@@ -62,8 +61,9 @@ struct Replayer<'a> {
     /// Jobs have all the time they need, other tools have what they always have.
     jobs_run: Run,
     run: Run,
-    /// Declarations of tools that could not be found, for whoever misses one.
-    undeclared: Vec<String>,
+    /// Declarations of tools that could not be found: the name of the one tool that each is of, if it is of one, and what is
+    /// wrong.
+    undeclared: Vec<(Option<String>, String)>,
 }
 
 impl Decanus {
@@ -141,7 +141,7 @@ impl Decanus {
         for tool in &plan.tools {
             match declared_by(&sources, tool).await {
                 Ok(found) => offers.extend(found),
-                Err((_, error)) => undeclared.push(format!("{}: {error}", tool.place)),
+                Err((_, error)) => undeclared.push((tool.task.clone(), format!("{}: {error}", tool.place))),
             }
         }
         for spec in options.tools.iter().filter(|_| is_root) {
@@ -379,87 +379,6 @@ impl Replayer<'_> {
         };
         Ok(())
     }
-
-    /// A registry that has the tool of a call under the name it was called by: the chat's own, or one with the tool that
-    /// is found by its recorded job or its name. `None` for a call that names no tool, then as now.
-    async fn registry_with(
-        &self,
-        pair: &ToolPair,
-        recorded: &FunctionCallOutput,
-    ) -> Result<Option<Arc<ToolRegistry>>, Difference> {
-        let name = &pair.call.name;
-        if self.registry.get(name).is_some() {
-            return Ok(Some(self.registry.clone()));
-        }
-        let was_unknown = recorded.error.as_deref() == Some(ToolErrorClass::Argument.as_str())
-            && recorded.content.starts_with("Unknown tool '");
-        if was_unknown {
-            return Ok(None);
-        }
-        let missing = |text: String| Difference::new(DifferenceKind::MissingTool, text);
-        let mut offer = self.find(name, recorded.job.as_deref()).await.map_err(missing)?;
-        offer.definition.name.clone_from(name);
-        Ok(Some(Arc::new(ToolRegistry::new([offer]))))
-    }
-
-    /// A tool that the chat does not declare: it was offered by the command line. When a task's job made the output, only
-    /// that workflow's task is it: one of the same name elsewhere is another tool.
-    async fn find(&self, name: &str, job: Option<&str>) -> Result<Offer, String> {
-        let of_job = job
-            .and_then(last_three)
-            .and_then(|j| Some(j.parent()?.to_string_lossy().into_owned()));
-        let workflow = of_job.as_ref().and_then(|spec| spec.split('/').next());
-        let fits = |offer: &Offer| {
-            let is_other = offer.definition.effect == Effect::Job && workflow.is_some_and(|w| w != offer.group);
-            is_called(offer, name) && !is_other
-        };
-        let mut wrong = None;
-        for spec in of_job.iter().map(String::as_str).chain([name]) {
-            match ToolRegistry::find(&self.sources, spec).await {
-                Ok(found) => {
-                    if let Some(offer) = found.into_iter().find(&fits) {
-                        return Ok(offer);
-                    }
-                }
-                Err(SourceError::Config(text)) => wrong = Some(text),
-                Err(SourceError::Unknown(_)) => {}
-            }
-        }
-        let mut named = Vec::new();
-        for source in &self.sources {
-            let listed = source.list().await.unwrap_or_default();
-            named.extend(listed.into_iter().map(Offer::from).filter(&fits));
-        }
-        match named.len() {
-            1 => named.pop().ok_or_else(String::new),
-            0 => {
-                let why = wrong.into_iter().chain(self.undeclared.iter().cloned());
-                let of = of_job
-                    .as_ref()
-                    .map(|spec| format!(", which was {spec}"))
-                    .unwrap_or_default();
-                let why: Vec<String> = std::iter::once(format!("there is no tool `{name}`{of}"))
-                    .chain(why)
-                    .collect();
-                Err(why.join("; "))
-            }
-            _ => {
-                let all: Vec<String> = named
-                    .iter()
-                    .map(|o| format!("{}/{}", o.group, o.definition.name))
-                    .collect();
-                Err(format!(
-                    "several tools are called `{name}`: {}; -t names the one that was meant",
-                    all.join(", ")
-                ))
-            }
-        }
-    }
-}
-
-/// Whether a tool is called by this name: its own, or that with its group before it, which it gets where names collide.
-fn is_called(offer: &Offer, name: &str) -> bool {
-    offer.definition.name == name || format!("{}_{}", offer.group, offer.definition.name) == name
 }
 
 /// `WORKFLOW/TASK/FILE` at the end of a job's path.
