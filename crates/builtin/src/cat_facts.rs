@@ -28,6 +28,7 @@ pub(crate) fn tool(network: Network) -> FnTool<CatFacts> {
         }
     })
     .effect(Effect::ReadOnly)
+    .volatile()
     .open_world()
     .example("Tell me something about cats.", json!({}))
 }

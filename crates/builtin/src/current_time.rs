@@ -31,6 +31,7 @@ pub(crate) fn tool() -> FnTool<Moment> {
         },
     )
     .effect(Effect::ReadOnly)
+    .volatile()
     .example("What time is it?", json!({}))
     .example(
         "What time is it in Paris right now?",

@@ -85,6 +85,7 @@ impl CheckTool {
             |_: Check, _| async { Ok(()) },
         )
         .effect(Effect::ReadOnly)
+        .volatile()
         .example(
             "Is the job 3f0c2f5e-8a57-4a3e-9d6b-5a1f0c7b9e21 done?",
             json!({"job_id": "3f0c2f5e-8a57-4a3e-9d6b-5a1f0c7b9e21"}),

@@ -23,6 +23,7 @@ pub(crate) fn tool() -> FnTool<Range> {
     )
     // It changes nothing, but two equal calls are two throws: they must not be merged into one.
     .effect(Effect::Unknown)
+    .volatile()
     .example("Throw a die.", json!({"min": 1, "max": 6}))
     .example("Pick a number between 10 and 20.", json!({"min": 10, "max": 20}))
     .example("Give me a random number.", json!({}))

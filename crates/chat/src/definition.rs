@@ -53,6 +53,9 @@ pub struct ToolDefinition {
     pub destructive: bool,
     /// Whether it reaches out to what nobody here controls: the network.
     pub open_world: bool,
+    /// Whether its output is another one each time by its nature (the time, a random number), so that no later call says
+    /// anything of an earlier one: a replay does not make it again.
+    pub volatile: bool,
     /// Whether it must not run beside other calls of the same answer.
     pub sequential: bool,
     /// A time limit of its own, in place of the run's limit for tools.

@@ -43,6 +43,13 @@ pub enum Command {
     Job(Job),
     /// Where an answer came from: answers with their tokens, calls, jobs, files
     Prov(Prov),
+    /// Make the calls of a chat again, without a model, and compare the outputs with those in the chat
+    ///
+    /// Calls that only look, may be made twice, or are answered by stored jobs are made again with the arguments that the
+    /// chat has; what cannot be compared (the time, a random number) and what may change something is reported as recorded
+    /// only. Chats of agents that were asked are followed. The chat is not changed, and no model is asked. The exit code is
+    /// 4 when an output differs.
+    Replay(Replay),
     /// The endpoints: list, look at, test
     #[command(subcommand)]
     Endpoint(Endpoint),
@@ -257,6 +264,11 @@ pub enum Job {
         /// A path, WORKFLOW/TASK/NAME, or a digest's first 6 characters or more
         job: String,
     },
+    /// The jobs, scripts and files that a job came from, each above what used it
+    ///
+    /// A line is STATUS WORKFLOW TASK PATH, for a file `file -  PATH`. Behind `->` stand the tasks and inputs that a result is
+    /// the value of; a result that is newer than what was made of it is marked.
+    Prov(JobProv),
     /// End a job that is at work, with all its processes
     Cancel {
         /// A path, WORKFLOW/TASK/NAME, the id of a pending call, or a digest's first 6 characters or more
@@ -286,12 +298,54 @@ pub struct Prov {
     /// Draw it: write a Graphviz file; `-` is standard output
     #[arg(long, value_name = "FILE")]
     pub dot: Option<String>,
+    /// Read the files that jobs have read, and say which are no longer what they were
+    #[arg(long)]
+    pub verify: bool,
     /// Only the requests with their tokens
     #[arg(long, conflicts_with = "dot")]
     pub tokens: bool,
     /// Also every record that speaks of a request, and what providers keep with their answers
     #[arg(long)]
     pub evidence: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct JobProv {
+    /// A path, WORKFLOW/TASK/NAME, or a digest's first 6 characters or more
+    pub job: String,
+    /// Draw it: write a Graphviz file; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    pub dot: Option<String>,
+    /// Read the files that jobs have read, and say which are no longer what they were
+    #[arg(long)]
+    pub verify: bool,
+    /// Also when each job began, how long it ran, and what ran it
+    #[arg(short, long)]
+    pub long: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct Replay {
+    /// A chat: a path, or a name for chats/NAME.chat
+    pub chat: String,
+    /// Run nothing: take stored results of jobs, and make only calls of tools that look at what is here
+    #[arg(long, conflicts_with_all = ["fresh", "all"])]
+    pub check: bool,
+    /// Run jobs anew, with all they depend on; in a folder of their own, so that stored results stay as they are
+    #[arg(long)]
+    pub fresh: bool,
+    /// Make all calls again, also those that may change or send something
+    #[arg(long)]
+    pub all: bool,
+    /// A tool that the chat was asked with but does not name itself; may be repeated
+    #[arg(short, long = "tool", value_name = "TOOL")]
+    pub tools: Vec<String>,
+    /// Which tool calls to ask you for: always (all), destructive (those that may destroy or send something), never
+    #[arg(long, value_name = "WHICH")]
+    pub approve: Option<Approve>,
+    /// End a job after this time (500ms, 10s, 2m, 1h); without it only its own limit holds
+    #[arg(long, value_parser = duration)]
+    pub timeout: Option<Duration>,
 }
 
 #[derive(Subcommand, Debug)]

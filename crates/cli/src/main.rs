@@ -127,6 +127,7 @@ async fn run(command: Command, cx: &Context) -> Ended {
             | Command::Endpoint(_)
             | Command::Model(_)
             | Command::Relay(_)
+            | Command::Replay(_)
             | Command::Job(args::Job::Work { .. })
     ) {
         cx.signals.end_in_order();
@@ -138,6 +139,7 @@ async fn run(command: Command, cx: &Context) -> Ended {
         Command::Workflow(workflow) => commands::workflow::run(workflow, cx).await,
         Command::Job(job) => commands::job::run(&job, cx).await,
         Command::Prov(prov) => commands::prov::run(&prov, cx),
+        Command::Replay(replay) => commands::replay::run(replay, cx).await,
         Command::Endpoint(endpoint) => commands::endpoint::run(endpoint, cx).await,
         Command::Cache(cache) => commands::cache::run(cache, cx).await,
         Command::Model(model) => commands::model::run(model, cx).await,

@@ -13,7 +13,7 @@ use decanus_chat::plan::{Config, Grant, Item, Place, Plan, Severity, ToolUse};
 use decanus_chat::strategy::{self, Strategies, Window};
 use decanus_chat::{ChatFile, NoTranscript, Role, Transcript, plan};
 use decanus_tool::run::Limits;
-use decanus_tool::{Event, Offer, Permissions, Run, SourceError, ToolRegistry};
+use decanus_tool::{Event, Offer, Permissions, Run, SourceError, ToolRegistry, ToolSource};
 use tokio_util::sync::CancellationToken;
 
 use crate::Decanus;
@@ -415,29 +415,9 @@ impl Decanus {
     pub(crate) async fn declared_tools(&self, plan: &Plan) -> Vec<(Place, Declared)> {
         let mut all = Vec::new();
         for tool in &plan.tools {
-            all.push((tool.place.clone(), self.declared(tool).await));
+            all.push((tool.place.clone(), declared_by(&self.sources, tool).await));
         }
         all
-    }
-
-    async fn declared(&self, tool: &ToolUse) -> Declared {
-        let error = match ToolRegistry::find(&self.sources, &tool.spec()).await {
-            Ok(found) => return narrow(found, tool),
-            Err(error) => error,
-        };
-        // `calculator operation=add` has inputs and no task.
-        if let Some(other) = tool.without_task()
-            && let Ok(found) = ToolRegistry::find(&self.sources, &tool.name).await
-            && let [one] = found.as_slice()
-            && one.definition.name == tool.name
-        {
-            return narrow(found, &other);
-        }
-        let severity = match error {
-            SourceError::Unknown(_) => Severity::Warning,
-            SourceError::Config(_) => Severity::Error,
-        };
-        Err((severity, error.into()))
     }
 
     /// How the model sees a chat: by the strategies that are named, else the default; their settings from the
@@ -526,6 +506,27 @@ pub(crate) fn permissions(plan: &Plan) -> Permissions {
         read: paths(read),
         write: paths(write),
     }
+}
+
+/// The tools that these sources have for a declaration.
+pub(crate) async fn declared_by(sources: &[Arc<dyn ToolSource>], tool: &ToolUse) -> Declared {
+    let error = match ToolRegistry::find(sources, &tool.spec()).await {
+        Ok(found) => return narrow(found, tool),
+        Err(error) => error,
+    };
+    // `calculator operation=add` has inputs and no task.
+    if let Some(other) = tool.without_task()
+        && let Ok(found) = ToolRegistry::find(sources, &tool.name).await
+        && let [one] = found.as_slice()
+        && one.definition.name == tool.name
+    {
+        return narrow(found, &other);
+    }
+    let severity = match error {
+        SourceError::Unknown(_) => Severity::Warning,
+        SourceError::Config(_) => Severity::Error,
+    };
+    Err((severity, error.into()))
 }
 
 /// The tools of a declaration, with the inputs that it chooses.

@@ -25,6 +25,7 @@ mod consent;
 mod error;
 mod options;
 mod relay;
+mod replay;
 mod snapshot;
 
 use std::path::{Path, PathBuf};
@@ -45,6 +46,7 @@ pub use decanus_workflow as workflow;
 pub use error::Error;
 pub use options::Options;
 pub use relay::{RelayCounts, RelayEvent, RelayServer};
+pub use replay::ReplayOptions;
 
 use backend::cache::AnswerCache;
 use backend::{Backend, BackendRegistry, Endpoints, Governor};

@@ -6,6 +6,8 @@ use decanus_chat::parse::Problem;
 use decanus_chat::{FunctionCall, FunctionCallOutput, Message, Role};
 use serde_json::Value;
 
+use crate::receipts::{Receipt, receipts};
+
 /// What became of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallStatus {
@@ -39,6 +41,12 @@ pub struct ToolPair {
     pub output: Option<FunctionCallOutput>,
     /// What became of it.
     pub status: CallStatus,
+    /// What its output says of the agent that was asked for it.
+    pub receipts: Vec<Receipt>,
+    /// The chat of that agent, where the output itself names one.
+    pub chat: Option<String>,
+    /// Whether the provider made the call itself.
+    pub by_provider: bool,
 }
 
 /// The calls of a chat, each joined to the first output of its id that no earlier call has taken. Records that can't be
@@ -58,6 +66,9 @@ pub fn tool_pairs(messages: &[Message]) -> (Vec<ToolPair>, Vec<Problem>) {
                         index,
                         output: None,
                         status: own_status(message),
+                        receipts: Vec::new(),
+                        chat: None,
+                        by_provider: message.role == Role::McpCall,
                     });
                 }
                 Err(e) => problems.push(Problem::error(line, e.to_string())),
@@ -65,8 +76,14 @@ pub fn tool_pairs(messages: &[Message]) -> (Vec<ToolPair>, Vec<Problem>) {
             Role::FunctionCallOutput => match FunctionCallOutput::from_message(message) {
                 Ok(output) => match open.get_mut(&output.id).and_then(VecDeque::pop_front) {
                     Some(at) => {
-                        pairs[at].status = status(&output, message);
-                        pairs[at].output = Some(output);
+                        let record: Value = serde_json::from_str(&message.content).unwrap_or_default();
+                        let (found, bad) = receipts(&record);
+                        problems.extend(bad.into_iter().map(|text| Problem::warning(line, text)));
+                        let pair = &mut pairs[at];
+                        pair.receipts = found;
+                        pair.chat = record.get("chat").and_then(Value::as_str).map(str::to_owned);
+                        pair.status = status(&output, &record);
+                        pair.output = Some(output);
                     }
                     None => {
                         let text = format!("function_call_output `{}` answers no call", output.id);
@@ -94,10 +111,9 @@ fn own_status(message: &Message) -> CallStatus {
 
 /// An output fails by its own word, or by that of other writers: a result with `exception`, or with an `exit_status`
 /// that is not 0.
-fn status(output: &FunctionCallOutput, message: &Message) -> CallStatus {
-    let record: Value = serde_json::from_str(&message.content).unwrap_or_default();
+fn status(output: &FunctionCallOutput, record: &Value) -> CallStatus {
     let content: Value = serde_json::from_str(&output.content).unwrap_or_default();
-    let failed = [&record, &content].into_iter().any(|v| {
+    let failed = [record, &content].into_iter().any(|v| {
         let exit = v.get("exit_status");
         v.get("exception").is_some() || exit.is_some_and(|code| code.as_i64() != Some(0))
     });

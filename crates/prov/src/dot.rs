@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use decanus_base::text::escape_controls;
 
-use crate::graph::{Graph, Kind, Node};
+use crate::graph::{Check, Graph, Kind, Node};
 
 impl Graph {
     /// The text that `dot` draws: one shape for each kind of node, its tokens or status below its label, and the
@@ -17,8 +17,17 @@ impl Graph {
             let _ = writeln!(out, "  n{n} [shape={}, label={label}];", shape(node.kind));
         }
         for edge in &self.edges {
-            let relation = edge.relation.as_str();
-            let _ = writeln!(out, "  n{} -> n{} [label=\"{relation}\"];", edge.from, edge.to);
+            let label = match &edge.input {
+                Some(input) => format!("{} {input}", edge.relation.as_str()),
+                None => edge.relation.as_str().to_owned(),
+            };
+            let label = quoted(&[label]);
+            // A file that is not what it was stands out.
+            let style = match edge.check {
+                Some(Check::Changed | Check::Missing) => ", color=red",
+                _ => "",
+            };
+            let _ = writeln!(out, "  n{} -> n{} [label={label}{style}];", edge.from, edge.to);
         }
         out.push_str("}\n");
         out

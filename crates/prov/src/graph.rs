@@ -1,9 +1,11 @@
 //! The graph: what there is, and what came from what.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use decanus_chat::Usage;
+use serde_json::{Map, Value};
 
 use crate::tokens::Ledger;
 
@@ -18,7 +20,7 @@ pub enum Kind {
     Call,
     /// A job.
     Job,
-    /// A file that a job read or wrote.
+    /// A file that a job read or wrote, or that a chat shows the model.
     File,
 }
 
@@ -46,8 +48,12 @@ pub enum Relation {
     Job,
     /// A job whose result a job used.
     Dependency,
-    /// A file that a job read.
+    /// What went in: a file that a job read or that a chat shows, or a job whose result is the value of a job's input.
     Input,
+    /// A script that a job's task names.
+    Script,
+    /// The job or chat of an agent that a call handed work to.
+    Delegate,
     /// A chat in which a job's own requests are kept.
     Log,
     /// What a job gave: a chat, or a file.
@@ -65,6 +71,8 @@ impl Relation {
             Self::Job => "job",
             Self::Dependency => "dependency",
             Self::Input => "input",
+            Self::Script => "script",
+            Self::Delegate => "delegate",
             Self::Log => "log",
             Self::Result => "result",
             Self::Output => "output",
@@ -85,8 +93,15 @@ pub struct Node {
     pub path: PathBuf,
     /// The line of an answer or a call.
     pub line: Option<usize>,
-    /// `ok`, `failed`, `unknown` for a call; a job's status, or `missing`; `missing` for files that are not there.
+    /// `ok`, `failed`, `unknown` for a call; a job's status, `missing` when nothing is there of it, `noinfo` when there
+    /// is no record of it, `unsync` when it is done and its result is gone; `missing` for files that are not there.
     pub status: Option<String>,
+    /// The identity of a job: the digest in its name.
+    pub digest: Option<String>,
+    /// The versions of what ran a job, as its record has them.
+    pub versions: Map<String, Value>,
+    /// When the file was changed last; a job's is that of its result.
+    pub modified: Option<SystemTime>,
     /// The tokens of an answer's request; of a chat, those of all its requests.
     pub usage: Usage,
     /// The model that answered.
@@ -109,6 +124,9 @@ impl Node {
             path: path.to_owned(),
             line,
             status: None,
+            digest: None,
+            versions: Map::new(),
+            modified: None,
             usage: Usage::default(),
             model: None,
             time: None,
@@ -120,7 +138,7 @@ impl Node {
 
 /// A connection, by the places of its ends among the nodes. It leads from what came out to what it came from, or to what
 /// belongs to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edge {
     /// Where it begins.
     pub from: usize,
@@ -128,6 +146,37 @@ pub struct Edge {
     pub to: usize,
     /// What `to` is for `from`.
     pub relation: Relation,
+    /// The input of a job that `to` is the value of.
+    pub input: Option<String>,
+    /// The SHA-256 of the file that `to` is, as the job that `from` is found it.
+    pub sha256: Option<String>,
+    /// Whether the file still is what it was; only where that was asked for.
+    pub check: Option<Check>,
+}
+
+/// Whether a file still is what it was when a job read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// Its content has the recorded digest.
+    Same,
+    /// Its content has another one.
+    Changed,
+    /// It is not there, or can't be read.
+    Missing,
+    /// No digest of it was recorded.
+    Unrecorded,
+}
+
+impl Check {
+    /// The stable word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::Changed => "changed",
+            Self::Missing => "missing",
+            Self::Unrecorded => "unrecorded",
+        }
+    }
 }
 
 /// Something that could not be read or found; the graph is made without it.
@@ -166,7 +215,7 @@ pub struct Graph {
     /// Opaque parts of answers. They may hold what a model thought: show them only when asked to.
     pub provider_parts: Vec<ProviderParts>,
     pub(crate) by_id: HashMap<String, usize>,
-    pub(crate) known_edges: HashSet<Edge>,
+    pub(crate) known_edges: HashMap<(usize, usize, Relation, Option<String>), usize>,
 }
 
 impl Graph {
@@ -182,9 +231,33 @@ impl Graph {
     }
 
     pub(crate) fn edge(&mut self, from: usize, to: usize, relation: Relation) {
-        let edge = Edge { from, to, relation };
-        if self.known_edges.insert(edge) {
-            self.edges.push(edge);
+        self.input_edge(from, to, relation, None, None);
+    }
+
+    /// An edge that says which input it is for, and what the file held then.
+    pub(crate) fn input_edge(
+        &mut self,
+        from: usize,
+        to: usize,
+        relation: Relation,
+        input: Option<&str>,
+        sha256: Option<String>,
+    ) {
+        let input = input.map(str::to_owned);
+        let next = self.edges.len();
+        let at = *self
+            .known_edges
+            .entry((from, to, relation, input.clone()))
+            .or_insert(next);
+        if at == next {
+            self.edges.push(Edge {
+                from,
+                to,
+                relation,
+                input,
+                sha256,
+                check: None,
+            });
         }
     }
 

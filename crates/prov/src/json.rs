@@ -1,26 +1,43 @@
 //! The graph for machines.
 
+use std::time::SystemTime;
+
 use decanus_chat::Usage;
 use serde_json::{Map, Value, json};
 
-use crate::graph::{Graph, Node};
+use crate::graph::{Check, Edge, Graph, Node};
 use crate::tokens::Inference;
 
 impl Graph {
     /// `{"nodes", "edges", "tokens", "inferences", "problems"}`; with `evidence` also `"provider"`, the opaque parts
     /// of answers. Members that have nothing to say are left out of nodes; `tokens` has all six counts.
     pub fn to_json(&self, evidence: bool) -> Value {
-        let edge = |from: usize, to: usize, relation: &str| json!({"from": self.nodes[from].id, "to": self.nodes[to].id, "relation": relation});
+        let edge = |edge: &Edge| {
+            let mut map = Map::new();
+            map.insert("from".into(), self.nodes[edge.from].id.clone().into());
+            map.insert("to".into(), self.nodes[edge.to].id.clone().into());
+            map.insert("relation".into(), edge.relation.as_str().into());
+            for (name, value) in [
+                ("input", edge.input.as_deref()),
+                ("sha256", edge.sha256.as_deref()),
+                ("check", edge.check.map(Check::as_str)),
+            ] {
+                if let Some(value) = value {
+                    map.insert(name.into(), value.into());
+                }
+            }
+            Value::Object(map)
+        };
         let mut object = Map::new();
         object.insert("nodes".into(), self.nodes.iter().map(node).collect());
-        object.insert(
-            "edges".into(),
-            self.edges
-                .iter()
-                .map(|e| edge(e.from, e.to, e.relation.as_str()))
-                .collect(),
-        );
+        object.insert("edges".into(), self.edges.iter().map(edge).collect());
         object.insert("tokens".into(), all_counts(&self.ledger.total()));
+        if self.has_receipts() {
+            let [chats, receipts, only] = self.ledger.scopes();
+            let scopes = [("chats", chats), ("receipts", receipts), ("receipts_only", only)];
+            let scopes = scopes.map(|(name, usage)| (name.to_owned(), all_counts(&usage)));
+            object.insert("token_scopes".into(), scopes.into_iter().collect());
+        }
         object.insert(
             "inferences".into(),
             self.ledger.inferences().iter().map(inference).collect(),
@@ -44,6 +61,11 @@ impl Graph {
         }
         Value::Object(object)
     }
+
+    fn has_receipts(&self) -> bool {
+        let mut evidence = self.ledger.inferences().iter().flat_map(|i| &i.evidence);
+        evidence.any(|e| e.receipt)
+    }
 }
 
 fn node(node: &Node) -> Value {
@@ -59,6 +81,10 @@ fn node(node: &Node) -> Value {
     set("path", Some(node.path.to_string_lossy().into()));
     set("line", node.line.map(Value::from));
     set("status", node.status.clone().map(Value::from));
+    set("digest", node.digest.clone().map(Value::from));
+    let versions = node.versions.clone();
+    set("versions", (!versions.is_empty()).then_some(Value::Object(versions)));
+    set("modified", node.modified.and_then(time).map(Value::from));
     set("tokens", known_counts(&node.usage));
     set("model", node.model.clone().map(Value::from));
     set("time", node.time.clone().map(Value::from));
@@ -67,11 +93,20 @@ fn node(node: &Node) -> Value {
     Value::Object(map)
 }
 
+/// A time of the file system as records write times.
+fn time(time: SystemTime) -> Option<String> {
+    let time = jiff::Timestamp::try_from(time).ok()?;
+    Some(format!("{time:.3}"))
+}
+
 fn inference(inference: &Inference) -> Value {
-    let evidence = inference
-        .evidence
-        .iter()
-        .map(|e| json!({"file": e.file.to_string_lossy(), "line": e.line, "tokens": known_counts(&e.usage)}));
+    let evidence = inference.evidence.iter().map(|e| {
+        let mut shown = json!({"file": e.file.to_string_lossy(), "line": e.line, "tokens": known_counts(&e.usage)});
+        if e.receipt {
+            shown["receipt"] = true.into();
+        }
+        shown
+    });
     json!({
         "id": inference.id,
         "has_id": inference.has_id,

@@ -82,7 +82,7 @@ pub fn lineage(messages: &[Message]) -> Vec<String> {
     all
 }
 
-fn without_reasoning(meta: &Meta) -> Meta {
+pub(crate) fn without_reasoning(meta: &Meta) -> Meta {
     let mut kept = Meta::new();
     for (key, value) in meta.pairs().filter(|(key, _)| *key != "reas") {
         kept.set(key, value);

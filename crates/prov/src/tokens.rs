@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use decanus_chat::Usage;
 
+use crate::receipts::Receipt;
 use crate::segment::Segment;
 
 /// One place that speaks of a request.
@@ -18,6 +19,8 @@ pub struct Evidence {
     pub usage: Usage,
     /// The provider's id of the response, where it is given.
     pub provider_response_id: Option<String>,
+    /// Whether it is a receipt: said by an output, of a request that somebody else made.
+    pub receipt: bool,
 }
 
 /// A request that was made, with everything that speaks of it.
@@ -60,6 +63,22 @@ pub struct Ledger {
 impl Ledger {
     /// Enters what a segment of a chat says of a request; nothing for a segment without tokens of its own.
     pub fn add(&mut self, file: &Path, line: usize, segment: &Segment) -> Option<Entry> {
+        self.enter(file, line, segment, false)
+    }
+
+    /// Enters what an output says of a request that another agent made. Chats are to be entered before: what they say
+    /// counts. A receipt without an id is known by its place alone.
+    pub fn add_receipt(&mut self, file: &Path, line: usize, receipt: &Receipt) -> Option<Entry> {
+        let segment = Segment {
+            meta: receipt.meta.clone(),
+            index: 0,
+            covered: 0..0,
+            lineage: format!("{}:{line}[{}]", file.display(), receipt.index),
+        };
+        self.enter(file, line, &segment, true)
+    }
+
+    fn enter(&mut self, file: &Path, line: usize, segment: &Segment, receipt: bool) -> Option<Entry> {
         let usage = segment.direct_usage()?;
         let text = |key: &str| segment.meta.get(key).filter(|v| !v.is_empty()).map(str::to_owned);
         let provider_response_id = text("provider_response_id");
@@ -74,6 +93,7 @@ impl Ledger {
             line,
             usage,
             provider_response_id,
+            receipt,
         };
         if let Some(&at) = self.by_id.get(&key) {
             return Some(Entry {
@@ -111,6 +131,21 @@ impl Ledger {
             sum += i.usage;
             sum
         })
+    }
+
+    /// The tokens of those requests that chats speak of, that receipts speak of, and that nothing but receipts speaks
+    /// of. The first two overlap.
+    pub fn scopes(&self) -> [Usage; 3] {
+        let sum = |counts: &dyn Fn(&Inference) -> bool| {
+            let counted = self.inferences.iter().filter(|i| counts(i));
+            counted.fold(Usage::default(), |mut sum, i| {
+                sum += i.usage;
+                sum
+            })
+        };
+        let in_chat = |i: &Inference| i.evidence.iter().any(|e| !e.receipt);
+        let in_receipt = |i: &Inference| i.evidence.iter().any(|e| e.receipt);
+        [sum(&in_chat), sum(&in_receipt), sum(&|i| !in_chat(i))]
     }
 
     /// Whether any evidence disagrees, so that the total is only what was found first.

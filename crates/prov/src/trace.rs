@@ -3,11 +3,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use decanus_workflow::{JobStore, Workflow, Workflows};
 
 use crate::error::ProvError;
 use crate::graph::{Graph, Kind, Node, Relation};
+use crate::receipts::Receipt;
+use crate::verify;
 
 /// Finds out where things came from.
 #[derive(Clone, Debug)]
@@ -15,6 +18,7 @@ pub struct Tracer {
     pub(crate) jobs: JobStore,
     root: PathBuf,
     workflows: Option<Workflows>,
+    verify: bool,
 }
 
 impl Tracer {
@@ -24,6 +28,7 @@ impl Tracer {
             jobs,
             root: root.into(),
             workflows: None,
+            verify: false,
         }
     }
 
@@ -31,6 +36,12 @@ impl Tracer {
     /// are the absolute path of one.
     pub fn with_workflows(mut self, workflows: Workflows) -> Self {
         self.workflows = Some(workflows);
+        self
+    }
+
+    /// Lets it read the files that jobs have read, to see whether they still are what they were ([`crate::Check`]).
+    pub fn verifying(mut self, verify: bool) -> Self {
+        self.verify = verify;
         self
     }
 
@@ -82,6 +93,8 @@ pub(crate) struct Walk<'a> {
     pub(crate) graph: Graph,
     queue: VecDeque<usize>,
     workflows: HashMap<String, Option<Arc<Workflow>>>,
+    /// Receipts with the file and line of their calls: they are counted when all chats are.
+    pub(crate) receipts: Vec<(PathBuf, usize, Receipt)>,
 }
 
 impl<'a> Walk<'a> {
@@ -91,6 +104,7 @@ impl<'a> Walk<'a> {
             graph: Graph::default(),
             queue: VecDeque::new(),
             workflows: HashMap::new(),
+            receipts: Vec::new(),
         }
     }
 
@@ -109,7 +123,27 @@ impl<'a> Walk<'a> {
                 Kind::Answer | Kind::Call | Kind::File => {}
             }
         }
+        self.count_receipts();
+        if self.tracer.verify {
+            verify::check(&mut self.graph);
+        }
         self.graph
+    }
+
+    fn count_receipts(&mut self) {
+        for (file, line, receipt) in std::mem::take(&mut self.receipts) {
+            let Some(entry) = self.graph.ledger.add_receipt(&file, line, &receipt) else {
+                continue;
+            };
+            if !entry.differs.is_empty() {
+                let id = &self.graph.ledger.inferences()[entry.at].id;
+                let text = format!(
+                    "the receipt of inference {id} has another {} than was found before; that one counts",
+                    entry.differs.join(", ")
+                );
+                self.graph.problem(&file, Some(line), text);
+            }
+        }
     }
 
     /// The node of a chat, to be looked into when it is new.
@@ -123,13 +157,16 @@ impl<'a> Walk<'a> {
     pub(crate) fn visit_job(&mut self, path: &Path) -> usize {
         let path = real(path);
         let label = last_three(&path).unwrap_or_else(|| path.clone());
-        self.visit(Node::new(Kind::Job, &path, None, label.display().to_string()))
+        let mut node = Node::new(Kind::Job, &path, None, label.display().to_string());
+        node.modified = modified(&path);
+        self.visit(node)
     }
 
     /// The node of a file.
     pub(crate) fn visit_file(&mut self, path: &Path) -> usize {
         let path = real(path);
         let mut node = Node::new(Kind::File, &path, None, self.shown(&path));
+        node.modified = modified(&path);
         if !path.exists() {
             node.status = Some("missing".into());
         }
@@ -150,7 +187,14 @@ impl<'a> Walk<'a> {
         let to = match self.find_job(reference) {
             Some(path) => self.visit_job(&path),
             None => {
-                let path = real(&self.tracer.root.join(reference));
+                // `WORKFLOW/TASK/FILE` is where it would be among the jobs.
+                let short = last_three(Path::new(reference)).is_some_and(|parts| parts == Path::new(reference));
+                let folder = if short {
+                    self.tracer.jobs.dir()
+                } else {
+                    &self.tracer.root
+                };
+                let path = real(&folder.join(reference));
                 let label = last_three(&path).unwrap_or_else(|| path.clone());
                 let mut node = Node::new(Kind::Job, &path, None, label.display().to_string());
                 node.status = Some("missing".into());
@@ -163,12 +207,27 @@ impl<'a> Walk<'a> {
         self.graph.edge(from, to, relation);
     }
 
+    /// The path of the job whose result a value is: only one that has a record.
+    pub(crate) fn job_of_value(&self, value: &str) -> Option<PathBuf> {
+        if !value.contains('/') || value.contains('\n') {
+            return None;
+        }
+        let has_record = |path: &PathBuf| beside(path, ".info").is_file();
+        let own = self.tracer.jobs.dir().join(value);
+        Some(own).filter(has_record)
+    }
+
     /// A path that leads to a job; or, since projects are moved, the last three parts of it in this project's jobs folder.
-    fn find_job(&self, reference: &str) -> Option<PathBuf> {
+    pub(crate) fn find_job(&self, reference: &str) -> Option<PathBuf> {
         let there = |path: &PathBuf| path.is_file() || beside(path, ".info").is_file();
         let direct = self.tracer.root.join(reference);
         let here = last_three(Path::new(reference)).map(|parts| self.tracer.jobs.dir().join(parts));
         Some(direct).filter(there).or_else(|| here.filter(there))
+    }
+
+    /// A path of the project.
+    pub(crate) fn in_project(&self, path: &str) -> PathBuf {
+        self.tracer.root.join(path)
     }
 
     /// A path for people: relative to the project where it is inside.
@@ -182,6 +241,10 @@ impl<'a> Walk<'a> {
         let load = || workflows.load(name).ok();
         self.workflows.entry(name.to_owned()).or_insert_with(load).clone()
     }
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).and_then(|m| m.modified()).ok()
 }
 
 /// What identifies a file. Of one that is not there (the result of a job that failed) the folder's real path does.
@@ -205,7 +268,7 @@ fn last_three(path: &Path) -> Option<PathBuf> {
 }
 
 /// What stands beside a job's result under its name and this ending.
-fn beside(path: &Path, end: &str) -> PathBuf {
+pub(crate) fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     name.into()

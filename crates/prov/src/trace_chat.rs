@@ -1,6 +1,6 @@
 //! What a chat holds: answers, calls, and the jobs behind them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 use std::path::Path;
 
@@ -9,6 +9,7 @@ use decanus_chat::{ChatFile, Loaded, Message, Role, Usage};
 
 use crate::calls::{ToolPair, tool_pairs};
 use crate::graph::{Kind, Node, ProviderParts, Relation};
+use crate::receipts::Receipt;
 use crate::segment::{Segment, segments};
 use crate::trace::Walk;
 
@@ -38,11 +39,44 @@ impl Walk<'_> {
             line: line(m),
             content: m.content.clone(),
         }));
+        self.shown_files(chat, messages);
         let owners = self.answers(chat, messages, &pairs);
         for pair in &pairs {
             self.call(owners[pair.index].unwrap_or(chat), &messages[pair.index], pair);
         }
         Ok(())
+    }
+
+    /// Enters the files that a chat shows the model: those of its `file`, `directory`, `image` and `pdf` lines. What they
+    /// held when the model saw them is not recorded.
+    fn shown_files(&mut self, chat: usize, messages: &[Message]) {
+        let own = self.graph.nodes[chat].path.clone();
+        let beside = own.parent().unwrap_or(Path::new("")).to_owned();
+        for message in messages {
+            if !matches!(message.role, Role::File | Role::Directory | Role::Image | Role::Pdf) {
+                continue;
+            }
+            let written = message.content.trim();
+            // A URL is fetched by the provider, and what is written out in full is no file.
+            if written.is_empty() || written.contains("://") || written.starts_with("data:") {
+                continue;
+            }
+            let near = beside.join(written);
+            let there = [
+                &near,
+                &self.in_project(written),
+                &self.in_project(&format!("chats/{written}")),
+            ]
+            .into_iter()
+            .find(|path| path.exists())
+            .cloned();
+            if there.is_none() {
+                let text = format!("{} `{written}` is not there", message.role);
+                self.graph.problem(&own, Some(line(message)), text);
+            }
+            let to = self.visit_file(&there.unwrap_or(near));
+            self.graph.edge(chat, to, Relation::Input);
+        }
     }
 
     /// Enters the answers of a chat, in order. Gives for each message the answer that it belongs to.
@@ -101,6 +135,32 @@ impl Walk<'_> {
         owners
     }
 
+    /// The jobs and chats of the agent that a call handed work to, as its output's receipts name them.
+    fn delegates(&mut self, call: usize, line: usize, pair: &ToolPair) {
+        let path = self.graph.nodes[call].path.clone();
+        for receipt in &pair.receipts {
+            self.receipts.push((path.clone(), line, receipt.clone()));
+            if let Some(job) = receipt.job() {
+                self.refer_to_job(call, job, Relation::Delegate, Some(line));
+            }
+        }
+        let chats = pair.receipts.iter().filter_map(Receipt::chat);
+        for chat in chats.chain(pair.chat.as_deref()).collect::<BTreeSet<_>>() {
+            let near = path.parent().unwrap_or(Path::new("")).join(chat);
+            let there = [self.in_project(chat), near].into_iter().find(|p| p.is_file());
+            match there {
+                Some(there) => {
+                    let to = self.visit_chat(&there);
+                    self.graph.edge(call, to, Relation::Delegate);
+                }
+                None => {
+                    let text = format!("the chat `{chat}` of the agent that was asked is not there");
+                    self.graph.problem(&path, Some(line), text);
+                }
+            }
+        }
+    }
+
     fn call(&mut self, from: usize, message: &Message, pair: &ToolPair) {
         let arguments = brief(&pair.call.arguments.to_text(), SHOWN);
         let label = format!("{} {arguments}", pair.call.name);
@@ -114,12 +174,31 @@ impl Walk<'_> {
                 format!("{class}: {what}")
             });
         }
+        if !pair.receipts.is_empty() {
+            node.note = Some(delegated(pair));
+        }
         let (at, _) = self.graph.node(node);
         self.graph.edge(from, at, Relation::Call);
+        self.delegates(at, line(message), pair);
         if let Some(job) = pair.output.as_ref().and_then(|o| o.job.as_deref()) {
             self.refer_to_job(at, job, Relation::Job, Some(line(message)));
         }
     }
+}
+
+/// What the receipts of a call come to: `delegated: 2 requests, total=180`.
+fn delegated(pair: &ToolPair) -> String {
+    let requests: Vec<Usage> = pair
+        .receipts
+        .iter()
+        .map(|r| r.meta.usage())
+        .filter(|usage| !usage.is_empty())
+        .collect();
+    let total: u64 = requests
+        .iter()
+        .fold(0, |sum, usage| sum.saturating_add(usage.tt.unwrap_or(0)));
+    let plural = if requests.len() == 1 { "" } else { "s" };
+    format!("delegated: {} request{plural}, total={total}", requests.len())
 }
 
 /// Answers that were written by hand, or by a program that keeps no metas: each run of what a model says that no other

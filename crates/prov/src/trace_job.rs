@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use decanus_workflow::{InputType, ResultType, Status, StoredJob};
+use decanus_workflow::{ResultType, Status, StoredJob};
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::graph::Relation;
-use crate::trace::Walk;
+use crate::trace::{Walk, beside};
+use crate::verify::Recorded;
 
 /// Files of one job's folder that are shown. A task may leave thousands; they are there to be looked at.
 const MAX_OUTPUTS: usize = 100;
@@ -17,13 +18,16 @@ impl Walk<'_> {
     pub(crate) fn expand_job(&mut self, at: usize) {
         let path = self.graph.nodes[at].path.clone();
         let Some(job) = self.tracer.jobs.read(path.clone()) else {
-            self.graph.nodes[at].status = Some("unknown".into());
+            self.graph.nodes[at].status = Some("noinfo".into());
             let text = "there is no record of this job, so nothing is known of what it used";
             return self.graph.problem(&path, None, text);
         };
         let status = job.status();
+        let lost = job.record.effective_status() == Status::Done && status == Status::Error;
         let node = &mut self.graph.nodes[at];
-        node.status = Some(status.as_str().into());
+        node.status = Some(if lost { "unsync" } else { status.as_str() }.into());
+        node.digest = Some(job.record.digest.clone()).filter(|d| !d.is_empty());
+        node.versions.clone_from(&job.record.versions);
         node.time.clone_from(&job.record.started);
         node.seconds = seconds(&job);
         node.note = job.error().map(|e| decanus_base::text::brief(&e, 120));
@@ -32,40 +36,70 @@ impl Walk<'_> {
             return self.graph.problem(&path, None, reason);
         }
         for dependency in &job.record.dependencies {
-            // Their paths are relative to the jobs folder, which is that of another project for a job from there.
-            let own = path.ancestors().nth(3).map(|jobs| jobs.join(dependency));
-            let own = own.filter(|p| p.exists()).map(|p| p.display().to_string());
-            self.refer_to_job(at, own.as_deref().unwrap_or(dependency), Relation::Dependency, None);
+            self.dependency(at, &path, dependency);
         }
-        self.inputs(at, &job);
+        let recorded = Recorded::of(&path);
+        self.inputs(at, &job, &recorded);
+        self.scripts(at, &job, &recorded);
         self.outputs(at, &job, status);
     }
 
-    fn inputs(&mut self, at: usize, job: &StoredJob) {
+    fn dependency(&mut self, at: usize, job: &Path, dependency: &str) {
+        // Their paths are relative to the jobs folder, which is that of another project for a job from there.
+        let own = job.ancestors().nth(3).map(|jobs| jobs.join(dependency));
+        let own = own.filter(|p| p.exists() || beside(p, ".info").is_file());
+        // A file may stand for a job: then it is no job of any folder.
+        if let Some(file) = own
+            .as_ref()
+            .filter(|p| Path::new(dependency).is_absolute() && p.is_file())
+            && !beside(file, ".info").is_file()
+            && !beside(file, ".files").is_dir()
+        {
+            let to = self.visit_file(file);
+            return self.graph.edge(at, to, Relation::Dependency);
+        }
+        let own = own.map(|p| p.display().to_string());
+        self.refer_to_job(at, own.as_deref().unwrap_or(dependency), Relation::Dependency, None);
+    }
+
+    fn inputs(&mut self, at: usize, job: &StoredJob, recorded: &Recorded) {
         let workflow = self.workflow(&job.record.workflow);
         let task = workflow.and_then(|w| w.task(&job.record.task).ok().cloned());
         for (name, value) in &job.record.inputs {
-            let input = task.as_ref().and_then(|t| t.input(name));
-            let texts = match value {
-                Value::Array(items) if input.is_none_or(|i| i.kind == InputType::FileArray) => items.as_slice(),
-                single => std::slice::from_ref(single),
-            };
-            for file in texts.iter().filter_map(Value::as_str).map(Path::new) {
-                let is_file = match input {
-                    Some(input) => input.kind.reads_content() && input.kind != InputType::Folder,
-                    // The workflow is gone or has changed. Files are stored as absolute paths.
-                    None => file.is_absolute() && file.is_file(),
-                };
-                if !is_file {
-                    continue;
+            let kind = task.as_ref().and_then(|t| t.input(name)).map(|i| i.kind.as_str());
+            for value in texts(value) {
+                if let Some(path) = self.job_of_value(value) {
+                    let to = self.visit_job(&path);
+                    self.graph.input_edge(at, to, Relation::Input, Some(name), None);
+                } else if is_file(kind, Path::new(value)) {
+                    self.file_input(at, job, name, Path::new(value), recorded);
                 }
-                if !file.exists() {
-                    let text = format!("input `{name}`: {} is not there any more", file.display());
-                    self.graph.problem(&job.path, None, text);
-                }
-                let to = self.visit_file(file);
-                self.graph.edge(at, to, Relation::Input);
             }
+        }
+    }
+
+    fn file_input(&mut self, at: usize, job: &StoredJob, name: &str, file: &Path, recorded: &Recorded) {
+        if !file.exists() {
+            let text = format!("input `{name}`: {} is not there any more", file.display());
+            self.graph.problem(&job.path, None, text);
+        }
+        let to = self.visit_file(file);
+        let sha256 = recorded.file(name, file);
+        self.graph.input_edge(at, to, Relation::Input, Some(name), sha256);
+    }
+
+    /// The scripts whose content went into the job's identity, where its record says so.
+    fn scripts(&mut self, at: usize, job: &StoredJob, recorded: &Recorded) {
+        let scripts = recorded.scripts();
+        if scripts.is_empty() {
+            return;
+        }
+        let Some(dir) = self.workflow(&job.record.workflow).map(|w| w.dir.clone()) else {
+            return;
+        };
+        for (name, sha256) in scripts {
+            let to = self.visit_file(&dir.join(name));
+            self.graph.input_edge(at, to, Relation::Script, None, Some(sha256));
         }
     }
 
@@ -105,6 +139,29 @@ impl Walk<'_> {
                 self.graph.edge(at, to, Relation::Output);
             }
         }
+    }
+}
+
+/// The texts of an input's value: one, those of a list, or the job or jobs that an object names.
+fn texts(value: &Value) -> Vec<&str> {
+    match value {
+        Value::String(text) => vec![text],
+        Value::Array(items) => items.iter().filter_map(Value::as_str).collect(),
+        Value::Object(map) => match map.get("jobs") {
+            Some(Value::Array(jobs)) => jobs.iter().filter_map(Value::as_str).collect(),
+            _ => map.get("job").and_then(Value::as_str).into_iter().collect(),
+        },
+        _ => Vec::new(),
+    }
+}
+
+/// Whether the value of an input is the path of a file. What the workflow says decides, by the word of the type; when it
+/// is gone or has changed, only the absolute path of a file that is there is one: so files are recorded.
+fn is_file(kind: Option<&str>, value: &Path) -> bool {
+    match kind {
+        Some("file" | "file_array") => true,
+        Some("folder" | "binary" | "tsv" | "path" | "path_array") | None => value.is_absolute() && value.exists(),
+        Some(_) => false,
     }
 }
 

@@ -5,31 +5,32 @@ use std::time::Duration;
 use decanus_base::text::escape_controls;
 use decanus_base::units::show_duration;
 use decanus_chat::Usage;
+use serde_json::Value;
 
-use crate::graph::{Graph, Kind, Node, Relation};
+use crate::graph::{Edge, Graph, Kind, Node, Relation};
 
 impl Graph {
     /// One step per line, below what it belongs to or led to, then the total. What was shown before is named again, but
     /// not what is below it. Every line is safe to print.
     pub fn to_tree(&self) -> String {
-        let mut below: Vec<Vec<(usize, Relation)>> = vec![Vec::new(); self.nodes.len()];
+        let mut below: Vec<Vec<&Edge>> = vec![Vec::new(); self.nodes.len()];
         for edge in &self.edges {
-            below[edge.from].push((edge.to, edge.relation));
+            below[edge.from].push(edge);
         }
         let mut out = String::new();
         let mut shown = vec![false; self.nodes.len()];
         // A stack of its own: jobs may depend on each other deeper than the process's stack is.
-        let mut open: Vec<(usize, usize, Option<Relation>)> = Vec::new();
+        let mut open: Vec<(usize, usize, Option<&Edge>)> = Vec::new();
         open.extend((!self.nodes.is_empty()).then_some((0, 0, None)));
-        while let Some((at, depth, relation)) = open.pop() {
+        while let Some((at, depth, edge)) = open.pop() {
             let again = std::mem::replace(&mut shown[at], true);
-            let line = line(&self.nodes[at], relation, again && !below[at].is_empty());
+            let line = line(&self.nodes[at], edge, again && !below[at].is_empty());
             out.push_str(&"  ".repeat(depth));
             out.push_str(&safe(&line));
             out.push('\n');
             if !again {
                 let next = below[at].iter().rev();
-                open.extend(next.map(|(to, relation)| (*to, depth + 1, Some(*relation))));
+                open.extend(next.map(|edge| (edge.to, depth + 1, Some(*edge))));
             }
         }
         out.push_str(&self.total_line());
@@ -95,11 +96,13 @@ impl Graph {
         let mut lines = Vec::new();
         for inference in self.ledger.inferences() {
             for (n, evidence) in inference.evidence.iter().enumerate() {
+                let copy = if evidence.receipt { "a receipt" } else { "a copy" };
                 let how = match (n, inference.conflicts.as_slice()) {
+                    (0, _) if evidence.receipt => "counted; known by a receipt only".to_owned(),
                     (0, _) if inference.has_id => "counted".to_owned(),
                     (0, _) => "counted; has no id, known by its place".to_owned(),
-                    (_, []) => "a copy".to_owned(),
-                    (_, differs) => format!("a copy; disagrees on {}", differs.join(", ")),
+                    (_, []) => copy.to_owned(),
+                    (_, differs) => format!("{copy}; disagrees on {}", differs.join(", ")),
                 };
                 let (at, id) = (evidence.file.display(), &inference.id);
                 let counts = tokens(&evidence.usage);
@@ -114,13 +117,23 @@ impl Graph {
     }
 }
 
-fn line(node: &Node, relation: Option<Relation>, again: bool) -> String {
+fn line(node: &Node, edge: Option<&Edge>, again: bool) -> String {
+    let relation = edge.map(|e| e.relation);
     let kind = match (node.kind, relation) {
         (Kind::File, Some(relation)) => relation.as_str(),
         (Kind::Chat, Some(Relation::Log)) => "log",
         (kind, _) => kind.as_str(),
     };
-    let mut parts = vec![format!("{kind} {}", node.label)];
+    let delegated = if relation == Some(Relation::Delegate) {
+        "delegated "
+    } else {
+        ""
+    };
+    let mut parts = vec![format!("{delegated}{kind} {}", node.label)];
+    if let (Kind::Job, Some(Relation::Input), Some(input)) = (node.kind, relation, edge.and_then(|e| e.input.as_ref()))
+    {
+        parts[0].push_str(&format!(" -> {input}"));
+    }
     if again {
         parts.push("(shown above)".into());
         return parts.join("  ");
@@ -132,8 +145,29 @@ fn line(node: &Node, relation: Option<Relation>, again: bool) -> String {
     parts.extend(node.model.clone());
     parts.extend(node.time.as_deref().map(to_milliseconds));
     parts.extend(node.seconds.map(|s| show_duration(Duration::from_secs_f64(s))));
+    parts.extend(versions(node));
+    parts.extend(edge.and_then(file_state));
     parts.extend(node.note.as_ref().map(|note| format!("({note})")));
     parts.join("  ")
+}
+
+/// What ran a job: `by decanus 0.1.0`.
+pub(crate) fn versions(node: &Node) -> Option<String> {
+    let shown = node.versions.iter().map(|(name, version)| match version {
+        Value::String(text) => format!("{name} {text}"),
+        other => format!("{name} {other}"),
+    });
+    let shown: Vec<String> = shown.collect();
+    (!shown.is_empty()).then(|| format!("by {}", shown.join(", ")))
+}
+
+/// The digest that a job found a file with, and what has become of the file.
+pub(crate) fn file_state(edge: &Edge) -> Option<String> {
+    let digest = edge.sha256.as_ref().and_then(|d| d.get(..12));
+    let digest = digest.map(|d| format!("sha256:{d}"));
+    let check = edge.check.map(|c| format!("({})", c.as_str()));
+    let parts: Vec<String> = digest.into_iter().chain(check).collect();
+    (!parts.is_empty()).then(|| parts.join("  "))
 }
 
 /// The counts that are there and not 0, in words.
@@ -158,6 +192,6 @@ fn to_milliseconds(time: &str) -> String {
 }
 
 /// A text on one line, with nothing in it that a terminal would act on: neither a name nor an answer can fake a line.
-fn safe(text: &str) -> String {
+pub(crate) fn safe(text: &str) -> String {
     escape_controls(text).replace('\n', "\\n").replace('\t', "\\t")
 }

@@ -95,6 +95,12 @@ where
         self
     }
 
+    /// Its output is another one each time, by its nature.
+    pub fn volatile(mut self) -> Self {
+        self.definition.volatile = true;
+        self
+    }
+
     /// A request in words and the arguments it should lead to, for small models.
     ///
     /// Arguments that are not an object are left out.

@@ -41,6 +41,7 @@ impl Workflow {
             effect: Effect::Job,
             destructive: false,
             open_world: false,
+            volatile: false,
             sequential: false,
             // The job's own limit is to be the one that strikes, also after its dependencies took their time: what it
             // says is more than that the call took too long.

@@ -165,6 +165,12 @@ async fn tools_on_request_are_in_no_list() {
         assert_eq!(definition.destructive, harmful, "{name}");
         let repeatable = !harmful && name != "random_number";
         assert_eq!(definition.effect.is_repeatable(), repeatable, "{name}");
+        assert_eq!(definition.volatile, name == "random_number", "{name}");
+    }
+    for (_, tool) in builtins.list().await.unwrap() {
+        let definition = tool.definition();
+        let volatile = ["current_time", "cat_facts"].contains(&definition.name.as_str());
+        assert_eq!(definition.volatile, volatile, "{}", definition.name);
     }
     // Without a project there are no files.
     let lab = Lab::new();

@@ -1,4 +1,4 @@
-//! `decanus job list|show|result|cancel|clean`, and the worker of pending tool calls.
+//! `decanus job list|show|result|prov|cancel|clean`, and the worker of pending tool calls.
 
 use std::sync::Arc;
 
@@ -63,6 +63,7 @@ pub async fn run(command: &Job, cx: &Context) -> Ended {
             }
             Ok(0)
         }
+        Job::Prov(args) => super::prov::of_job(args, &decanus, out),
         Job::Cancel { job } => {
             let job = decanus.jobs.find(job, &decanus.project.working_dir)?;
             let was_active = job.record.effective_status().is_active();

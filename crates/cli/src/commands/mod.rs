@@ -13,5 +13,6 @@ pub mod mcp;
 pub mod model;
 pub mod prov;
 pub mod relay;
+pub mod replay;
 pub mod tool;
 pub mod workflow;

@@ -21,6 +21,7 @@ mod jobs;
 mod models;
 mod prov;
 mod relay;
+mod replay;
 mod secrets;
 mod setup;
 mod signals;

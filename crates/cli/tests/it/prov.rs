@@ -106,7 +106,8 @@ fn a_chat_leads_to_its_jobs_and_their_files() {
 #[test]
 fn people_see_a_tree_with_tokens_and_the_total() {
     let s = surveyed();
-    insta::assert_snapshot!("prov_tree", both(&s, &prov(&s, &["poem"])));
+    let tree = both(&s, &prov(&s, &["poem"])).replace(env!("CARGO_PKG_VERSION"), "[VERSION]");
+    insta::assert_snapshot!("prov_tree", tree);
     insta::assert_snapshot!("prov_tokens", both(&s, &prov(&s, &["poem", "--tokens"])));
 }
 
@@ -400,4 +401,98 @@ fn roles_that_do_something_are_not_followed() {
     assert_eq!(graph["problems"], json!([]));
     assert_eq!(jobs(), before);
     assert!(!s.path("x").exists());
+}
+
+#[test]
+fn a_job_is_listed_below_what_it_came_from() {
+    let s = surveyed();
+    let list = run(&s, &["job", "prov", "Survey/count/Default"]).exits(0);
+    let jobs = s.path(".decanus/jobs").display().to_string();
+    let lines: Vec<&str> = list.stdout.lines().collect();
+    assert_eq!(lines.len(), 3, "{list}");
+    assert_eq!(lines[0], format!("  file -  {}", s.path("data/poem.txt").display()));
+    assert!(
+        lines[1].starts_with(&format!(" done Survey words {jobs}/Survey/words/Default_")),
+        "{list}"
+    );
+    assert!(
+        lines[2].starts_with(&format!("done Survey count {jobs}/Survey/count/Default_")),
+        "{list}"
+    );
+    let long = run(&s, &["job", "prov", "Survey/count/Default", "--long"])
+        .exits(0)
+        .stdout;
+    assert!(
+        long.lines()
+            .last()
+            .unwrap()
+            .ends_with(concat!("  by decanus ", env!("CARGO_PKG_VERSION"))),
+        "{long}"
+    );
+    // The same graph as that of `prov`, in its other forms.
+    let graph = run(&s, &["job", "prov", "Survey/count/Default", "--json"])
+        .exits(0)
+        .json();
+    assert_eq!(graph, prov(&s, &["Survey/count/Default", "--json"]).exits(0).json());
+    let dot = run(&s, &["job", "prov", "Survey/count/Default", "--dot", "-"])
+        .exits(0)
+        .stdout;
+    accepted_by_graphviz(&dot);
+    let none = run(&s, &["job", "prov", "Survey/count/Other", "--json"]).exits(2);
+    assert_eq!(none.json()["error"]["kind"], "usage");
+}
+
+/// A record as it is with the digests that its identity was made of.
+#[test]
+fn files_are_held_against_the_digests_of_the_record() {
+    let s = surveyed();
+    let job = run(&s, &["job", "show", "Survey/words/Default", "--json"])
+        .exits(0)
+        .json();
+    let info = format!("{}.info", job["path"].as_str().unwrap());
+    let mut record: Value = serde_json::from_str(&std::fs::read_to_string(&info).unwrap()).unwrap();
+    let digest = decanus::base::digest::sha256_hex(b"one two three\n");
+    record["identity"] = json!({"input text": digest});
+    std::fs::write(&info, record.to_string()).unwrap();
+    let input = |args: &[&str]| {
+        let outcome = prov(&s, args).exits(0);
+        let edges = outcome.json()["edges"].as_array().unwrap().clone();
+        let edge = edges.into_iter().find(|e| e["relation"] == "input").unwrap();
+        (edge, outcome.stderr)
+    };
+    let (edge, _) = input(&["poem", "--json"]);
+    assert_eq!((&edge["sha256"], &edge["input"]), (&json!(digest), &json!("text")));
+    assert_eq!(edge["check"], Value::Null, "no file is read unless asked for");
+    assert_eq!(input(&["poem", "--json", "--verify"]).0["check"], "same");
+    s.write("data/poem.txt", "one two\n");
+    let (edge, said) = input(&["poem", "--json", "--verify"]);
+    assert_eq!(edge["check"], "changed");
+    assert!(
+        said.contains("data/poem.txt is not what it was when Survey/words/Default_"),
+        "{said}"
+    );
+    let tree = prov(&s, &["poem", "--verify"]).exits(0).stdout;
+    assert!(
+        tree.contains(&format!("input data/poem.txt  sha256:{}  (changed)", &digest[..12])),
+        "{tree}"
+    );
+    let list = run(&s, &["job", "prov", "Survey/words/Default", "--verify"])
+        .exits(0)
+        .stdout;
+    assert!(
+        list.contains(&format!("data/poem.txt  sha256:{}  (changed)", &digest[..12])),
+        "{list}"
+    );
+    std::fs::remove_file(s.path("data/poem.txt")).unwrap();
+    assert_eq!(input(&["poem", "--json", "--verify"]).0["check"], "missing");
+}
+
+#[test]
+fn files_that_a_chat_shows_are_part_of_it() {
+    let s = Sandbox::new();
+    s.write("notes.md", "n");
+    s.write("a.chat", "file: notes.md\nuser: q\n");
+    let graph = prov(&s, &["a.chat", "--json"]).exits(0).json();
+    assert_eq!(edges(&graph), ["chat -input-> file"]);
+    assert_eq!(of_kind(&graph, "file")[0]["path"], s.path("notes.md").to_str().unwrap());
 }

@@ -1,6 +1,8 @@
 //! The library as its users see it.
 #![allow(clippy::unwrap_used)]
 
+mod replay;
+
 use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,6 +1,9 @@
 //! Graphs of chats and job records that were written for the test.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod evidence;
+mod listing;
+
 use std::path::{Path, PathBuf};
 
 use decanus_prov::{Graph, Kind, ProvError, Relation, Tracer};
