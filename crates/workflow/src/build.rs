@@ -274,9 +274,10 @@ impl Builder<'_> {
             Some(depends) => depends.0(&inputs).map_err(|e| declared(owner, task, e))?,
             None => Vec::new(),
         };
+        let mut keys = HashSet::new();
         for dependency in task.depends.iter().chain(&dynamic) {
             let (jobs, replaced) = self.dependency(owner, task, dependency, &given, &inputs, &uses, name)?;
-            if uses.links.iter().any(|l| l.name == dependency.key()) {
+            if !keys.insert(dependency.key()) {
                 let message = format!("two dependencies are called `{}`", dependency.key());
                 return Err(declared(owner, task, message));
             }

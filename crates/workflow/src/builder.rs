@@ -24,6 +24,7 @@ use crate::native::{NativeBody, TaskContext, TaskError};
 use crate::parse::is_task_name;
 use crate::result::ResultType;
 use crate::slots::Resources;
+use crate::tasks::Tasks;
 
 /// Why a declaration is no workflow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -114,7 +115,7 @@ impl Workflow {
                 title: String::new(),
                 description: String::new(),
                 introduction: String::new(),
-                tasks: Vec::new(),
+                tasks: Tasks::default(),
                 exports: Vec::new(),
                 reach: Reach::default(),
             },
@@ -194,7 +195,7 @@ impl WorkflowBuilder {
             }
             tasks.push(Arc::new(task));
         }
-        workflow.tasks = tasks;
+        workflow.tasks = tasks.into();
         Ok(workflow)
     }
 }

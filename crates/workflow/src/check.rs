@@ -166,7 +166,7 @@ pub(crate) fn settle(workflow: &mut Workflow, nodes: &HashMap<&str, &Node>) -> R
         }
         settled.push(Arc::new(new));
     }
-    workflow.tasks = settled;
+    workflow.tasks = settled.into();
     Ok(())
 }
 

@@ -16,6 +16,7 @@ use crate::native::NativeBody;
 use crate::python::PythonBody;
 use crate::result::ResultType;
 use crate::slots::Resources;
+use crate::tasks::Tasks;
 use crate::template::Element;
 
 /// A workflow: a folder with a workflow.yaml.
@@ -32,7 +33,7 @@ pub struct Workflow {
     /// What its documentation says before the tasks.
     pub introduction: String,
     /// Its tasks, in the order of the file.
-    pub tasks: Vec<Arc<Task>>,
+    pub tasks: Tasks,
     /// The tasks that are offered as tools; all of them when empty.
     pub exports: Vec<String>,
     /// What lies outside of its file.
@@ -230,7 +231,7 @@ impl Workflow {
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<&Arc<Task>> {
-        self.tasks.iter().find(|t| t.name == name)
+        self.tasks.get(name)
     }
 
     /// The tasks that are offered as tools: the exported ones, else all.

@@ -99,12 +99,11 @@ impl Graph {
     fn add(&mut self, store: &JobStore, job: &Arc<Job>, known: &HashMap<*const Job, usize>) -> usize {
         let index = self.nodes.len();
         let mut needs = Vec::new();
-        for (place, dependency) in job.dependencies.iter().enumerate() {
+        for (dependency, can_fail) in job.dependencies.iter().zip(job.may_fail()) {
             if let Some(&need) = known.get(&Arc::as_ptr(dependency))
                 // Two that were made apart may be the same job.
                 && self.nodes[need].needed_by.last().map(|e| e.node) != Some(index)
             {
-                let can_fail = job.may_fail(place);
                 self.nodes[need].needed_by.push(Edge { node: index, can_fail });
                 needs.push(Edge { node: need, can_fail });
             }

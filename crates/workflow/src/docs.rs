@@ -31,7 +31,7 @@ impl Docs {
             }
         }
         for (name, text) in self.tasks {
-            if let Some(task) = workflow.tasks.iter_mut().find(|t| t.name == name) {
+            if let Some(task) = workflow.tasks.get_mut(&name) {
                 Arc::make_mut(task).description = text;
             }
         }

@@ -53,11 +53,12 @@ impl Workflow {
     /// All tasks that a task depends on, directly or not, each once, with their workflows.
     pub(crate) fn below<'a>(&'a self, task: &'a Task) -> Vec<(&'a Self, &'a Arc<Task>)> {
         let mut found: Vec<(&Self, &Arc<Task>)> = Vec::new();
+        let mut seen = HashSet::new();
         let mut open: Vec<(&Self, &Task)> = vec![(self, task)];
         while let Some((owner, task)) = open.pop() {
             for dependency in &task.depends {
                 if let Some((workflow, next)) = self.target(owner, dependency)
-                    && !found.iter().any(|(_, t)| Arc::ptr_eq(t, next))
+                    && seen.insert(Arc::as_ptr(next))
                 {
                     found.push((workflow, next));
                     open.push((workflow, next));
@@ -177,11 +178,11 @@ pub(crate) fn link(
     let mut completed = BTreeMap::new();
     for (name, workflow) in &root.reach.others {
         let mut workflow = Workflow::clone(workflow);
-        workflow.tasks = complete(&root, &workflow)?;
+        workflow.tasks = complete(&root, &workflow)?.into();
         completed.insert(name.clone(), Arc::new(workflow));
     }
     circles(&root)?;
-    root.tasks = own;
+    root.tasks = own.into();
     root.reach.others = completed;
     Ok(root)
 }

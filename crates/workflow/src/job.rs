@@ -144,14 +144,17 @@ impl Job {
         self.given.as_ref().map_or(self.task.result, |given| given.kind)
     }
 
-    /// Whether it goes on when the dependency at this place failed.
-    pub fn may_fail(&self, at: usize) -> bool {
-        let mut links = self
-            .links
-            .iter()
-            .chain(&self.input_jobs)
-            .filter(|l| l.jobs.contains(&at));
-        links.clone().count() > 0 && links.all(|l| l.can_fail)
+    /// Which of its dependencies may fail without failing it: those that are used only where that was declared.
+    pub fn may_fail(&self) -> Vec<bool> {
+        let mut used = vec![None; self.dependencies.len()];
+        for link in self.links.iter().chain(&self.input_jobs) {
+            for &at in &link.jobs {
+                if let Some(so_far) = used.get_mut(at) {
+                    *so_far = Some(so_far.unwrap_or(true) && link.can_fail);
+                }
+            }
+        }
+        used.into_iter().map(|may| may.unwrap_or(false)).collect()
     }
 
     /// The inputs with results in the places of the jobs that give them, coerced to the input's type.

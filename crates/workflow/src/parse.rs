@@ -21,6 +21,7 @@ use crate::input::{self, Input, InputType, TYPES};
 use crate::python::{Modules, PythonReader, Signature, Taken};
 use crate::result::{RESULT_TYPES, ResultType};
 use crate::slots::Resources;
+use crate::tasks::Tasks;
 use crate::template::Element;
 use crate::warnings;
 
@@ -196,7 +197,7 @@ fn read(text: &str, file: &Path, name: &str, python: &PythonReader) -> (Reading,
         title: optional_text(&top, "title", faults),
         description: optional_text(&top, "description", faults),
         introduction: String::new(),
-        tasks: Vec::new(),
+        tasks: Tasks::default(),
         exports: Vec::new(),
         reach: Reach::default(),
     };
@@ -245,9 +246,10 @@ fn together(workflow: &mut Workflow, nodes: &HashMap<&str, &Node>, faults: &mut 
         let items = nodes
             .get(task.name.as_str())
             .and_then(|node| node.get("depends")?.sequence().ok());
+        let items: HashMap<usize, &Node> = items.into_iter().flatten().map(|item| (item.line, item)).collect();
         // Those of other workflows are not known here.
         for dependency in task.depends.iter().filter(|d| d.workflow.is_none()) {
-            if let Some(item) = items.iter().flatten().find(|item| item.line == dependency.line) {
+            if let Some(item) = items.get(&dependency.line) {
                 faults.keep(check::known_task(workflow, &dependency.task, item));
             }
         }

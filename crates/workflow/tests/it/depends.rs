@@ -494,7 +494,8 @@ fn dependencies_may_follow_from_inputs_by_a_function() {
         };
         Ok((1..=n).map(one).collect())
     });
-    Arc::make_mut(&mut workflow.tasks[1]).dynamic = Some(DynamicDepends(depends));
+    let name = workflow.tasks[1].name.clone();
+    Arc::make_mut(workflow.tasks.get_mut(&name).unwrap()).dynamic = Some(DynamicDepends(depends));
     let workflow = Arc::new(workflow);
     let job = |n: Value| workflow.job("top", &map(json!({"n": n})), &PathRules::trusted("/"), None);
     let value = run(&s, &job(json!(3)).unwrap());
