@@ -263,6 +263,12 @@ fn together(workflow: &mut Workflow, nodes: &HashMap<&str, &Node>, faults: &mut 
     if check::dependencies(workflow, &HashMap::new()).is_err() {
         return;
     }
+    for task in &workflow.tasks {
+        let node = nodes.get(task.name.as_str());
+        for fault in node.map(|node| check::places(task, node)).unwrap_or_default() {
+            faults.push(fault);
+        }
+    }
     let before = workflow.clone();
     if let Err(first) = check::settle(workflow, nodes) {
         faults.push(first);
