@@ -255,7 +255,7 @@ fn by_name(values: &[(String, String)], inputs: &[&Input]) -> Vec<(String, Strin
 
 /// A result of bytes goes to a pipe or a file as it is. Says whether it did.
 pub fn print_bytes(job: &StoredJob, out: Out) -> Result<bool, Error> {
-    if job.record.kind != ResultType::Binary || out.to_terminal() {
+    if job.record.kind != ResultType::Binary || out.is_stdout_terminal() {
         return Ok(false);
     }
     let file = std::fs::File::open(&job.path);
