@@ -132,7 +132,7 @@ pub(crate) fn settle(workflow: &mut Workflow, nodes: &HashMap<&str, &Node>) -> R
         let inputs = workflow.recursive_inputs(task);
         let listed = node.get("examples").map_or(Ok(Vec::new()), Node::sequence)?;
         for (example, item) in new.examples.iter_mut().zip(listed) {
-            let is_file = |name: &String| inputs.iter().any(|i| i.name == *name && i.kind.reads_content());
+            let is_file = |name: &String| inputs.iter().any(|i| i.name == *name && i.kind.is_path());
             let files: Map<_, _> = example
                 .arguments
                 .iter()

@@ -16,7 +16,7 @@ tasks:
       column: {shortcut: c}
       token: {secret: true}
   raw: {sh: "printf '\\377x\\n'", result: binary}
-  hi: {sh: 'printf "hello %s" "$who"', inputs: {who: {jobname: true}}}
+  hi: {sh: 'printf "hello %s" "$who"', inputs: {who: {jobname: true, required: true}}}
 "#;
 
 const PYTHON: &str = r#"

@@ -150,6 +150,39 @@ async def h(x, y: int) -> "list[int]":
 }
 
 #[test]
+fn hostile_files_are_read_in_time_or_refused() {
+    let brackets = format!("x {}", "((((((((".repeat(500) + &"()".repeat(500));
+    let yaml = "tasks: {f: {python: 'm.py:f'}}\n";
+    let docstring = |text: &str| format!("def f(x: int = 1):\n    \"\"\"A.\n\n    Args:\n        {text}\n    \"\"\"\n");
+    let begin = std::time::Instant::now();
+    for python in [
+        docstring(&brackets),
+        docstring(&format!("x: {}", " \n".repeat(100_000))),
+        docstring(&":".repeat(100_000)),
+    ] {
+        assert_eq!(sandbox(yaml, &python).workflow().task("f").unwrap().inputs.len(), 1);
+    }
+    // Too deep for Python itself.
+    for python in [
+        format!("x = {}1{}\ndef f(): pass\n", "(".repeat(50_000), ")".repeat(50_000)),
+        format!(
+            "def f(x: {}int{} = 1): pass\n",
+            "list[".repeat(50_000),
+            "]".repeat(50_000)
+        ),
+        "def f(): pass\n\0".to_owned(),
+    ] {
+        let error = error(yaml, &python);
+        assert!(error.contains("m.py:1: ") || error.contains("m.py:2: "), "{error}");
+    }
+    assert!(
+        begin.elapsed() < std::time::Duration::from_secs(60),
+        "{:?}",
+        begin.elapsed()
+    );
+}
+
+#[test]
 fn workflow_yaml_adds_and_overrides() {
     let s = sandbox(
         r"
