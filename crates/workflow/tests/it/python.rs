@@ -151,7 +151,7 @@ async def h(x, y: int) -> "list[int]":
 
 #[test]
 fn hostile_files_are_read_in_time_or_refused() {
-    let brackets = format!("x {}", "((((((((".repeat(500) + &"()".repeat(500));
+    let brackets = format!("x {}", "((((((((()".repeat(500));
     let yaml = "tasks: {f: {python: 'm.py:f'}}\n";
     let docstring = |text: &str| format!("def f(x: int = 1):\n    \"\"\"A.\n\n    Args:\n        {text}\n    \"\"\"\n");
     let begin = std::time::Instant::now();
