@@ -140,7 +140,7 @@ pub(crate) fn settle(workflow: &mut Workflow, nodes: &HashMap<&str, &Node>) -> R
         let inputs = workflow.recursive_inputs(task);
         let listed = node.get("examples").map_or(Ok(Vec::new()), Node::sequence)?;
         for (example, item) in new.examples.iter_mut().zip(listed) {
-            let is_file = |name: &String| inputs.iter().any(|i| i.name == *name && i.kind.reads_content());
+            let is_file = |name: &String| inputs.iter().any(|i| i.name == *name && i.kind.is_path());
             let files: Map<_, _> = example
                 .arguments
                 .iter()
@@ -162,7 +162,10 @@ pub(crate) fn settle(workflow: &mut Workflow, nodes: &HashMap<&str, &Node>) -> R
             example.arguments.extend(files);
         }
         if let (Body::Run(elements), Some(Data::Sequence(items))) = (&new.body, node.get("run").map(|n| &n.data)) {
-            check_run(task, &workflow.dir, elements, items)?;
+            if let Some(fault) = places(task, node).into_iter().next() {
+                return Err(fault);
+            }
+            check_run(&workflow.dir, elements, items)?;
         }
         settled.push(Arc::new(new));
     }
@@ -174,7 +177,12 @@ fn owned((name, value): (&String, &Value)) -> (String, Value) {
     (name.clone(), value.clone())
 }
 
-fn check_run(task: &Task, dir: &Path, elements: &[Element], nodes: &[Node]) -> Result<(), YamlError> {
+/// The places in `run:` that stand for nothing.
+pub(crate) fn places(task: &Task, node: &Node) -> Vec<YamlError> {
+    let mut found = Vec::new();
+    let (Body::Run(elements), Some(Data::Sequence(nodes))) = (&task.body, node.get("run").map(|n| &n.data)) else {
+        return found;
+    };
     for (element, node) in elements.iter().zip(nodes) {
         let pieces = match element {
             Element::Spread(name) => &vec![Piece::Input(name.clone())],
@@ -198,15 +206,15 @@ fn check_run(task: &Task, dir: &Path, elements: &[Element], nodes: &[Node]) -> R
                             "`{{{name}}}` is not an input of this task{guess}; for the text itself write `{{{{{name}}}}}`"
                         )
                     };
-                    return Err(node.error(message));
+                    found.push(node.error(message));
                 }
                 Piece::Dependency(name) if task.depends.iter().any(|d| d.key() == name && d.for_each.is_some()) => {
                     let message = format!("`{name}` has a result for each item; `{{{name}...}}` are all their paths");
-                    return Err(node.error(message));
+                    found.push(node.error(message));
                 }
                 Piece::Dependency(name) if !task.depends.iter().any(|d| d.key() == name) => {
                     let guess = did_you_mean(name, task.depends.iter().map(Dependency::key));
-                    return Err(node.error(format!(
+                    found.push(node.error(format!(
                         "`{{{name}.path}}`: this task does not depend on `{name}`{guess}"
                     )));
                 }
@@ -214,6 +222,10 @@ fn check_run(task: &Task, dir: &Path, elements: &[Element], nodes: &[Node]) -> R
             }
         }
     }
+    found
+}
+
+fn check_run(dir: &Path, elements: &[Element], nodes: &[Node]) -> Result<(), YamlError> {
     let (Some(program), Some(node)) = (elements.first(), nodes.first()) else {
         return Ok(());
     };

@@ -24,6 +24,7 @@ pub mod job;
 mod manage;
 pub mod native;
 pub mod parse;
+mod parse_input;
 pub mod python;
 pub mod record;
 pub mod result;

@@ -116,7 +116,15 @@ impl PythonBody {
     }
 }
 
-/// The interpreter for a workflow's folder: `DECANUS_PYTHON`, else that of `.venv` in the folder or beside the folder
+/// What reads hints: `DECANUS_PYTHON`, else `python3`. That of a project is no choice here: to look at a workflow must not
+/// start what somebody else put beside it.
+fn reading_interpreter() -> OsString {
+    std::env::var_os("DECANUS_PYTHON")
+        .filter(|p| !p.is_empty())
+        .unwrap_or_else(|| "python3".into())
+}
+
+/// The interpreter that runs the functions of a workflow's folder: `DECANUS_PYTHON`, else that of `.venv` in the folder or beside the folder
 /// `workflows`, else `python3`.
 pub fn interpreter(dir: &Path) -> OsString {
     if let Some(named) = std::env::var_os("DECANUS_PYTHON").filter(|p| !p.is_empty()) {
@@ -212,7 +220,7 @@ impl PythonReader {
             open.sort_unstable();
             open.dedup();
             open.retain(|f| !modules.found.contains_key(f));
-            let read = self.batch(dir, &open);
+            let read = self.batch(&open);
             let mut next = Vec::new();
             for (file, module) in open.into_iter().zip(read) {
                 let imports = match &module {
@@ -227,7 +235,7 @@ impl PythonReader {
         modules
     }
 
-    fn batch(&self, dir: &Path, files: &[PathBuf]) -> Vec<Read> {
+    fn batch(&self, files: &[PathBuf]) -> Vec<Read> {
         let mut read: Vec<Option<Read>> = Vec::new();
         let mut keys = Vec::new();
         for file in files {
@@ -245,7 +253,7 @@ impl PythonReader {
         let missing: Vec<usize> = (0..files.len()).filter(|at| read[*at].is_none()).collect();
         for some in missing.chunks(MOST_PATHS) {
             let paths: Vec<&Path> = some.iter().map(|at| files[*at].as_path()).collect();
-            match start(dir, &paths) {
+            match start(&paths) {
                 Ok(found) => {
                     for (at, said) in some.iter().zip(found) {
                         read[*at] = Some(self.keep(&keys[*at], said));
@@ -297,8 +305,8 @@ impl PythonReader {
 }
 
 /// Has Python read some files: a JSON object for each.
-fn start(dir: &Path, files: &[&Path]) -> Result<Vec<Value>, String> {
-    let python = interpreter(dir);
+fn start(files: &[&Path]) -> Result<Vec<Value>, String> {
+    let python = reading_interpreter();
     let name = python.to_string_lossy().into_owned();
     let mut command = Command::new(&python);
     command

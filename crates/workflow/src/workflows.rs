@@ -26,8 +26,8 @@ pub struct Workflows {
     /// Digests of files, for the jobs of the workflows.
     digests: Digests,
     python: PythonReader,
-    /// Those that were declared in Rust; they come before those of folders.
-    own: Vec<Arc<Workflow>>,
+    /// Those that were declared in Rust; they come before those of folders. Clones share them.
+    own: Arc<Mutex<Vec<Arc<Workflow>>>>,
 }
 
 /// What a workflow was linked from: itself and the others, and the result.
@@ -84,16 +84,21 @@ impl Workflows {
             linked: Arc::default(),
             digests: Digests::default(),
             python: PythonReader::default(),
-            own: Vec::new(),
+            own: Arc::default(),
         }
     }
 
-    /// Adds a workflow that was declared in Rust ([`Workflow::builder`]). It hides a folder of the same name.
-    #[must_use]
-    pub fn with(mut self, workflow: Workflow) -> Self {
-        self.own.retain(|w| w.name != workflow.name);
-        self.own.push(Arc::new(workflow));
-        self
+    /// Adds a workflow that was declared in Rust ([`Workflow::builder`]), to all clones of this. It takes the place of one
+    /// that was added before, and hides a folder of the same name.
+    pub fn add(&self, workflow: Workflow) {
+        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        own.retain(|w| w.name != workflow.name);
+        own.push(Arc::new(workflow));
+    }
+
+    /// The workflows that were declared in Rust.
+    fn declared(&self) -> Vec<Arc<Workflow>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// All that is wrong with a workflow, and what is suspicious.
@@ -101,8 +106,10 @@ impl Workflows {
     /// # Errors
     /// [`WorkflowError::Unknown`]; files that can't be read.
     pub fn check(&self, name: &str) -> Result<Checked, WorkflowError> {
-        match self.folder(name) {
+        let declared = self.declared().iter().any(|w| w.name == name);
+        match self.folder(name).filter(|_| !declared) {
             Some(dir) => parse::check(&dir, &self.python),
+            // One in Rust was checked when it was built.
             None => self.load(name).map(|workflow| Checked {
                 workflow: Some(Workflow::clone(&workflow)),
                 ..Checked::default()
@@ -138,9 +145,10 @@ impl Workflows {
             name,
             dir,
         };
-        let is_hidden = |name: &String| self.own.iter().any(|w| w.name == *name);
+        let declared = self.declared();
+        let is_hidden = |name: &String| declared.iter().any(|w| w.name == *name);
         let folders = self.folders().into_iter().filter(|(name, _)| !is_hidden(name));
-        let own = self.own.iter().map(|w| Listed {
+        let own = declared.iter().map(|w| Listed {
             name: w.name.clone(),
             dir: w.dir.clone(),
             workflow: Ok(w.clone()),
@@ -195,7 +203,7 @@ impl Workflows {
 
     /// Whether there is a workflow of that name, right or wrong.
     pub fn has(&self, name: &str) -> bool {
-        self.own.iter().any(|w| w.name == name) || self.folder(name).is_some()
+        self.declared().iter().any(|w| w.name == name) || self.folder(name).is_some()
     }
 
     fn folder(&self, name: &str) -> Option<PathBuf> {
@@ -213,7 +221,8 @@ impl Workflows {
     /// # Errors
     /// [`WorkflowError::Unknown`] with what may have been meant; what is wrong with its file.
     pub fn load(&self, name: &str) -> Result<Arc<Workflow>, WorkflowError> {
-        if let Some(own) = self.own.iter().find(|w| w.name == name) {
+        let declared = self.declared();
+        if let Some(own) = declared.iter().find(|w| w.name == name) {
             return Ok(own.clone());
         }
         match self.folder(name) {
@@ -224,7 +233,8 @@ impl Workflows {
 
     fn unknown(&self, name: &str) -> WorkflowError {
         let known = self.folders();
-        let own = self.own.iter().map(|w| w.name.as_str());
+        let declared = self.declared();
+        let own = declared.iter().map(|w| w.name.as_str());
         let guess = did_you_mean(name, known.iter().map(|(n, _)| n.as_str()).chain(own));
         WorkflowError::Unknown {
             name: name.to_owned(),

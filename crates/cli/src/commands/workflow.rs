@@ -204,7 +204,14 @@ impl args::Run {
         // The same schema and coercion as for a model's call.
         let tool = TaskTool::new(workflow.clone(), task, decanus.jobs.clone(), policy.clone());
         let named = by_name(&self.values, &workflow.recursive_inputs(task));
-        let inputs = values::collect(&named, tool.definition(), &decanus.project)?;
+        let mut inputs = values::collect(&named, tool.definition(), &decanus.project)?;
+        // The name is a value too, which the schema may ask for.
+        if let Some(name) = &self.name
+            && let Some(input) = task.inputs.iter().find(|i| i.is_jobname)
+        {
+            let value = || Value::String(name.clone());
+            inputs.entry(input.name.clone()).or_insert_with(value);
+        }
         let prepared =
             prepare(&Arguments::Object(inputs), tool.definition()).map_err(|e| Error::usage(e.to_string()))?;
         let job = workflow.job(
@@ -255,7 +262,7 @@ fn by_name(values: &[(String, String)], inputs: &[&Input]) -> Vec<(String, Strin
 
 /// A result of bytes goes to a pipe or a file as it is. Says whether it did.
 pub fn print_bytes(job: &StoredJob, out: Out) -> Result<bool, Error> {
-    if job.record.kind != ResultType::Binary || out.to_terminal() {
+    if job.record.kind != ResultType::Binary || out.is_stdout_terminal() {
         return Ok(false);
     }
     let file = std::fs::File::open(&job.path);

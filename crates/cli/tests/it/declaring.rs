@@ -16,7 +16,7 @@ tasks:
       column: {shortcut: c}
       token: {secret: true}
   raw: {sh: "printf '\\377x\\n'", result: binary}
-  hi: {sh: 'printf "hello %s" "$who"', inputs: {who: {jobname: true}}}
+  hi: {sh: 'printf "hello %s" "$who"', inputs: {who: {jobname: true, required: true}}}
 "#;
 
 const PYTHON: &str = r#"
@@ -76,6 +76,29 @@ fn a_python_function_is_a_task() {
         .exits(0)
         .json();
     assert_eq!(called["result"], json!(2.0));
+}
+
+#[test]
+fn a_warm_start_starts_no_python() {
+    use std::os::unix::fs::PermissionsExt;
+    let s = stats();
+    let starts = s.path("starts");
+    let script = format!("#!/bin/sh\necho x >> '{}'\nexec python3 \"$@\"\n", starts.display());
+    s.write("python", script);
+    let python = s.path("python");
+    std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let go = |args: &[&str]| {
+        let output = s.command(BIN, args).env("DECANUS_PYTHON", &python).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        std::fs::read_to_string(&starts).unwrap_or_default().lines().count()
+    };
+    assert_eq!(go(&["workflow", "show", "Stats"]), 1);
+    assert_eq!(go(&["tool", "list"]), 1);
+    let task = ["workflow", "run", "Stats", "mean", "data=table.tsv", "column=a"];
+    assert_eq!(go(&task), 2, "for the function itself");
+    assert_eq!(go(&task), 2, "a stored result");
+    s.write("workflows/Stats/stats.py", PYTHON.replace("A table.", "The table."));
+    assert_eq!(go(&["workflow", "show", "Stats"]), 3, "a changed file is read anew");
 }
 
 #[test]

@@ -199,7 +199,7 @@ SECTION = re.compile(
     r"Examples?|Notes?|References|See Also|Warnings?|Attributes|Todo|Warns):\s*$"
 )
 FIELD = re.compile(r"^:(\w+)(?:\s+([^:]*))?:\s*(.*)$")
-ENTRY = re.compile(r"^\*{0,2}(\w+)\s*(?:\(([^)]*(?:\([^)]*\)[^)]*)*)\))?\s*:\s*(.*)$")
+ENTRY = re.compile(r"^\*{0,2}(\w+)\s*(?:\(([^()]*(?:\([^()]*\)[^()]*)*)\))?\s*:\s*(.*)$")
 
 
 def indent(line):

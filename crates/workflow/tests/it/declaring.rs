@@ -351,7 +351,7 @@ tasks:
     run: [echo, '{nam}']
     inputs: {name: {}}
     depends: [aa, c]
-  c: {run: [echo, '{x}']}
+  c: {run: [echo, '{x}', '{y.path}']}
   d: {python: m.py:f}
   e/f: {sh: x}
   g: {}
@@ -375,6 +375,7 @@ exports: [h]
         "workflow.yaml:13: tasks.b.run.[1]: `{nam}` is not an input",
         "workflow.yaml:15: tasks.b.depends.[0]: there is no task `aa`",
         "workflow.yaml:16: tasks.c.run.[1]: `{x}` is not an input",
+        "workflow.yaml:16: tasks.c.run.[2]: `{y.path}`: this task does not depend on `y`",
         "workflow.yaml:18: tasks.e/f: `e/f` can't be the name of a task",
         "workflow.yaml:19: tasks.g: a task needs `run:`",
         "workflow.yaml:20: exports.[0]: there is no task `h`",
@@ -383,7 +384,7 @@ exports: [h]
     ] {
         assert!(text.contains(says), "{says}\nis not in\n{text}");
     }
-    assert_eq!(told.len(), 16, "{text}");
+    assert_eq!(told.len(), 17, "{text}");
 }
 
 #[test]

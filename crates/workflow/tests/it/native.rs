@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use decanus_tool::{Args, Run, ToolContext, ToolSource};
 use decanus_workflow::{
-    BuildError, Input, InputType, JobError, JobStore, PathRules, ResultType, RunOptions, TaskBuilder, TaskError,
-    Workflow, WorkflowBuilder, Workflows,
+    BuildError, Input, InputType, JobError, JobStore, PathPolicy, PathRules, ResultType, RunOptions, TaskBuilder,
+    TaskError, Workflow, WorkflowBuilder, WorkflowSource, Workflows,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -263,13 +264,32 @@ fn declarations_that_are_none() {
     assert!(fixed.contains("there is no input `n`"), "{fixed}");
 }
 
-#[test]
-fn a_declared_workflow_is_among_the_others() {
+#[tokio::test]
+async fn a_declared_workflow_is_among_the_others() {
     let workflow = Workflow::builder("Own")
         .task(TaskBuilder::new("t", |_: Nothing, _| Ok(1)))
         .build()
         .unwrap();
-    let workflows = Workflows::within(Vec::new()).with(workflow);
+    let workflows = Workflows::within(Vec::new());
+    let dir = tempfile::tempdir().unwrap();
+    let policy = PathPolicy {
+        working_dir: dir.path().to_owned(),
+        root: dir.path().to_owned(),
+        allowed: Vec::new(),
+    };
+    let source = WorkflowSource::new(workflows.clone(), JobStore::new(dir.path().join("jobs")), policy);
+    assert!(source.resolve("Own").await.unwrap().is_none());
+    workflows.add(workflow);
+    // It is a source of tools like any other.
+    let tools = source.resolve("Own/t").await.unwrap().unwrap();
+    let run = Run::builder("/nowhere").build();
+    let output = tools[0]
+        .1
+        .call(Args::new(), &ToolContext::new("c", &run))
+        .await
+        .unwrap();
+    assert_eq!(output.value, json!(1));
+    assert!(output.job.unwrap().path.starts_with(dir.path().join("jobs/Own/t")));
     assert!(workflows.has("Own"));
     assert_eq!(workflows.list().len(), 1);
     assert_eq!(workflows.load("Own").unwrap().tasks.len(), 1);

@@ -1,11 +1,9 @@
 //! `python:` tasks: what is read from hints and docstrings, and how functions are called.
 
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-
 use decanus_base::Project;
-use decanus_workflow::{Body, InputType, ResultType, Workflows, parse};
+use decanus_workflow::{Body, InputType, ResultType, RunOptions, Workflows, parse};
 use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt;
 
 use crate::sandbox::Sandbox;
 
@@ -148,6 +146,39 @@ async def h(x, y: int) -> "list[int]":
             ("x".into(), InputType::String, "the x and more".into()),
             ("y".into(), InputType::Integer, "the y".into())
         ]
+    );
+}
+
+#[test]
+fn hostile_files_are_read_in_time_or_refused() {
+    let brackets = format!("x {}", "((((((((()".repeat(500));
+    let yaml = "tasks: {f: {python: 'm.py:f'}}\n";
+    let docstring = |text: &str| format!("def f(x: int = 1):\n    \"\"\"A.\n\n    Args:\n        {text}\n    \"\"\"\n");
+    let begin = std::time::Instant::now();
+    for python in [
+        docstring(&brackets),
+        docstring(&format!("x: {}", " \n".repeat(100_000))),
+        docstring(&":".repeat(100_000)),
+    ] {
+        assert_eq!(sandbox(yaml, &python).workflow().task("f").unwrap().inputs.len(), 1);
+    }
+    // Too deep for Python itself.
+    for python in [
+        format!("x = {}1{}\ndef f(): pass\n", "(".repeat(50_000), ")".repeat(50_000)),
+        format!(
+            "def f(x: {}int{} = 1): pass\n",
+            "list[".repeat(50_000),
+            "]".repeat(50_000)
+        ),
+        "def f(): pass\n\0".to_owned(),
+    ] {
+        let error = error(yaml, &python);
+        assert!(error.contains("m.py:1: ") || error.contains("m.py:2: "), "{error}");
+    }
+    assert!(
+        begin.elapsed() < std::time::Duration::from_secs(60),
+        "{:?}",
+        begin.elapsed()
     );
 }
 
@@ -474,7 +505,7 @@ fn what_a_function_imports_is_part_of_what_it_does() {
     assert_eq!(body.sources.len(), 4);
 }
 
-/// An interpreter that counts how often it is started.
+/// An interpreter of the workflow's own that counts how often it is started.
 fn counting(s: &Sandbox) -> std::path::PathBuf {
     let count = s.root().join("starts");
     let script = format!("#!/bin/sh\necho x >> '{}'\nexec python3 \"$@\"\n", count.display());
@@ -484,31 +515,45 @@ fn counting(s: &Sandbox) -> std::path::PathBuf {
 }
 
 #[test]
-fn hints_are_read_once_for_each_content() {
+fn the_interpreter_of_a_folder_runs_functions_and_reads_nothing() {
+    let s = sandbox("tasks: {f: {python: 'm.py:f'}}\n", "def f(n: int) -> int: return n\n");
+    let starts = counting(&s);
+    let job = s.job("f", json!({"n": 1}));
+    assert_eq!(
+        s.count("starts"),
+        0,
+        "looking at a workflow starts nothing of its folder"
+    );
+    let done = s.store.run_blocking(&job, &RunOptions::default()).unwrap();
+    assert_eq!(done.job.value().unwrap(), json!(1));
+    assert_eq!(s.count("starts"), 1, "{}", starts.display());
+}
+
+#[test]
+fn a_changed_function_is_seen_by_a_process_that_goes_on() {
     let s = sandbox(
-        "tasks: {f: {python: 'm.py:f'}, g: {python: 'n.py:g'}}\n",
+        "tasks: {f: {python: 'm.py:f'}}\n",
         "import helper\ndef f(n: int) -> int: return n\n",
     );
-    s.write("workflows/W/n.py", "def g(): pass\n");
     s.write("workflows/W/helper.py", "");
-    let starts = counting(&s);
-    let load = || {
-        let project = Project::find(&s.root()).unwrap();
-        Workflows::discover(&project).load("W").unwrap()
+    let age = |name: &str, seconds: u64| {
+        let time = std::time::SystemTime::now() - std::time::Duration::from_secs(seconds);
+        let file = std::fs::File::options()
+            .write(true)
+            .open(s.root().join("workflows/W").join(name));
+        file.unwrap().set_modified(time).unwrap();
     };
-    load();
-    // One start for the files that are named, one for what they import.
-    assert_eq!(s.count("starts"), 2);
-    assert!(Path::new(&s.root().join(".decanus/cache/python")).is_dir());
-    load();
-    assert_eq!(s.count("starts"), 2, "a warm start starts no Python");
-    s.write(
-        "workflows/W/m.py",
-        "import helper\ndef f(n: int, m: int) -> int: return n\n",
-    );
-    assert_eq!(load().task("f").unwrap().inputs.len(), 2);
-    assert_eq!(s.count("starts"), 3);
-    // The interpreter of the folder also runs the task.
-    assert_eq!(s.value("f", json!({"n": 1, "m": 2})), json!(1));
-    assert!(s.count("starts") > 3, "{}", starts.display());
+    for name in ["workflow.yaml", "m.py", "helper.py"] {
+        age(name, 20);
+    }
+    let workflows = Workflows::discover(&Project::find(&s.root()).unwrap());
+    let first = workflows.load("W").unwrap();
+    assert!(std::sync::Arc::ptr_eq(&first, &workflows.load("W").unwrap()));
+    assert!(s.root().join(".decanus/cache/python").is_dir());
+    s.write("workflows/W/helper.py", "x = 1\n");
+    age("helper.py", 10);
+    assert!(!std::sync::Arc::ptr_eq(&first, &workflows.load("W").unwrap()));
+    s.write("workflows/W/m.py", "def f(n: int, m: int) -> int: return n\n");
+    age("m.py", 10);
+    assert_eq!(workflows.load("W").unwrap().task("f").unwrap().inputs.len(), 2);
 }
