@@ -205,12 +205,16 @@ pub struct Run {
     pub workflow: String,
     /// The task
     pub task: String,
-    /// Inputs; a repeated key makes a list, KEY=@FILE takes the value from a file
+    /// Inputs; a repeated key makes a list, KEY=@FILE takes the value from a file. WORKFLOW#TASK=JOB or =FILE puts that
+    /// result in the place of a task that it depends on, at any depth
     #[arg(value_name = "KEY=VALUE", value_parser = pair)]
     pub values: Vec<(String, String)>,
     /// The part of the job's name that you choose
     #[arg(long)]
     pub name: Option<String>,
+    /// Run nothing: say whether it would run, and why
+    #[arg(long, conflicts_with_all = ["force", "timeout"])]
+    pub why: bool,
     /// Run it although its result is there
     #[arg(long)]
     pub force: bool,
@@ -237,6 +241,15 @@ pub enum Job {
     Result {
         /// A path, WORKFLOW/TASK/NAME, or a digest's first 6 characters or more
         job: String,
+    },
+    /// Why a job would run, or would not: what is wrong with the stored one, what has changed since, or how it differs from
+    /// the nearest earlier one
+    Why {
+        /// A job: a path, WORKFLOW/TASK/NAME, or a digest's first 6 characters or more. Or WORKFLOW/TASK, with inputs
+        job: String,
+        /// Inputs of WORKFLOW/TASK, as for `workflow run`
+        #[arg(value_name = "KEY=VALUE", value_parser = pair)]
+        values: Vec<(String, String)>,
     },
     /// End a job that is at work, with all its processes
     Cancel {

@@ -103,7 +103,7 @@ impl Check<'_> {
 }
 
 /// The nodes of what a task depends on: the items of `depends:`, or the one of `alias:`.
-fn depends_items<'n>(task: &'n Node) -> Vec<&'n Node> {
+fn depends_items(task: &Node) -> Vec<&Node> {
     match task.get("alias") {
         Some(alias) => vec![alias],
         None => task.get("depends").and_then(|n| n.sequence().ok()).unwrap_or_default(),

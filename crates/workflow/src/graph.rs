@@ -46,7 +46,7 @@ impl Workflow {
             names: HashSet::new(),
             seen: HashSet::new(),
         };
-        collect.task(owner, task, &Vec::new());
+        collect.task(owner, task, &[]);
         collect.found
     }
 
@@ -77,9 +77,9 @@ struct Collect<'a, 'r> {
 }
 
 impl<'a> Collect<'a, '_> {
-    fn task(&mut self, owner: &'a Workflow, task: &'a Task, hidden: &Vec<String>) {
+    fn task(&mut self, owner: &'a Workflow, task: &'a Task, hidden: &[String]) {
         // A task may be reached by many ways; what is hidden on the way is all that differs.
-        if !self.seen.insert((std::ptr::from_ref(task), hidden.clone())) {
+        if !self.seen.insert((std::ptr::from_ref(task), hidden.to_owned())) {
             return;
         }
         for input in &task.inputs {
@@ -94,7 +94,7 @@ impl<'a> Collect<'a, '_> {
             if (self.replaced)(workflow, next) {
                 continue;
             }
-            let mut hidden = hidden.clone();
+            let mut hidden = hidden.to_owned();
             hidden.extend(dependency.fixed.iter().map(|(name, _)| name.clone()));
             hidden.extend(dependency.for_each.iter().map(|e| e.input.clone()));
             hidden.sort_unstable();

@@ -1,6 +1,6 @@
 //! The one runner: takes a job to its result, at most once for all processes that want it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -11,14 +11,13 @@ use decanus_base::files::{LockError, OwnerLock, disk_is_full, named};
 use decanus_base::process::{self, Ended};
 use decanus_tool::{Event, EventSink};
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::body;
 use crate::definition::Body;
 use crate::error::JobError;
 use crate::job::{GivenResult, Job, Link};
-use crate::record::{self, Found, JobRecord, Status, now, time};
+use crate::record::{self, Found, JobRecord, RecordLink, Status, now, time};
 use crate::store::{JobStore, Paths, StoredJob};
 
 /// How to run a job.
@@ -467,12 +466,13 @@ impl JobStore {
 }
 
 /// The names of a job's dependencies as its record holds them.
-fn links(job: &Job) -> Map<String, Value> {
-    let place = |link: &Link| match (link.each, link.jobs.as_slice()) {
-        (false, [one]) => json!(one),
-        (_, all) => json!(all),
+fn links(job: &Job) -> BTreeMap<String, RecordLink> {
+    let entry = |link: &Link| RecordLink {
+        at: link.jobs.clone(),
+        each: link.each,
+        canfail: !link.jobs.is_empty() && link.jobs.iter().all(|at| job.may_fail(*at)),
     };
-    job.links.iter().map(|l| (l.name.clone(), place(l))).collect()
+    job.links.iter().map(|l| (l.name.clone(), entry(l))).collect()
 }
 
 /// What a record says of a failure: the message without the job's own name.

@@ -13,3 +13,4 @@ mod process;
 mod running;
 mod sandbox;
 mod tools;
+mod why;
