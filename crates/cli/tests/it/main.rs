@@ -11,6 +11,7 @@ mod backends;
 mod bedrock;
 mod chats;
 mod check;
+mod dependencies;
 mod endpoints;
 mod failures;
 mod fallback;
