@@ -36,7 +36,7 @@ pub struct Why {
 pub struct Reason {
     /// What it is.
     pub kind: ReasonKind,
-    /// The part of the job's identity that it is about ([`identity`](crate::identity)), or the path of a dependency.
+    /// The part of the job's identity that it is about ([`identity`]), or the path of a dependency.
     pub part: String,
     /// What happened, in a line.
     pub message: String,

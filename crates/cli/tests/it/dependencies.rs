@@ -153,7 +153,7 @@ fn tasks_of_other_workflows_are_tools_shown_and_run() {
     assert_eq!(call.exits(0).json()["result"], "HELLO AL");
     s.write(
         "workflows/Tiny/workflow.yaml",
-        &TINY.replace("run: [sh, hello.sh", "depends: [Other/loud], run: [sh, hello.sh"),
+        TINY.replace("run: [sh, hello.sh", "depends: [Other/loud], run: [sh, hello.sh"),
     );
     let circle = run(&s, &["workflow", "run", "Other", "loud", "name=Bo"]).exits(2);
     assert!(
