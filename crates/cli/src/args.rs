@@ -229,12 +229,16 @@ pub struct Run {
     /// The task
     #[arg(add = ArgValueCompleter::new(complete::tasks))]
     pub task: String,
-    /// Inputs, by their names or shortcuts; a repeated key makes a list, KEY=@FILE takes the value from a file
+    /// Inputs, by their names or shortcuts; a repeated key makes a list, KEY=@FILE takes the value from a file.
+    /// WORKFLOW#TASK=JOB or =FILE puts that result in the place of a task that it depends on, at any depth
     #[arg(value_name = "KEY=VALUE", value_parser = pair, add = ArgValueCompleter::new(complete::inputs))]
     pub values: Vec<(String, String)>,
     /// The part of the job's name that you choose
     #[arg(long)]
     pub name: Option<String>,
+    /// Run nothing: say whether it would run, and why
+    #[arg(long, conflicts_with_all = ["force", "timeout"])]
+    pub why: bool,
     /// Run it although its result is there
     #[arg(long)]
     pub force: bool,
@@ -269,6 +273,15 @@ pub enum Job {
     /// A line is STATUS WORKFLOW TASK PATH, for a file `file -  PATH`. Behind `->` stand the tasks and inputs that a result is
     /// the value of; a result that is newer than what was made of it is marked.
     Prov(JobProv),
+    /// Why a job would run, or would not: what is wrong with the stored one, what has changed since, or how it differs from
+    /// the nearest earlier one
+    Why {
+        /// A job: a path, WORKFLOW/TASK/NAME, or a digest's first 6 characters or more. Or WORKFLOW/TASK, with inputs
+        job: String,
+        /// Inputs of WORKFLOW/TASK, as for `workflow run`
+        #[arg(value_name = "KEY=VALUE", value_parser = pair)]
+        values: Vec<(String, String)>,
+    },
     /// End a job that is at work, with all its processes
     Cancel {
         /// A path, WORKFLOW/TASK/NAME, the id of a pending call, or a digest's first 6 characters or more

@@ -45,15 +45,19 @@ pub(crate) fn read(list: &Node, inputs: &[Input], workflow: &str, fault: &mut dy
 
 /// The names by which a task knows its dependencies, as far as they can be read.
 pub(crate) fn names(list: &Node) -> Vec<String> {
-    let name = |item: &Node| match item.get("name").or(item.get("task")) {
-        Some(n) => n.text().ok(),
-        None => item.text().ok().map(|t| t.rsplit('/').next().unwrap_or(&t).to_owned()),
-    };
     list.sequence()
         .unwrap_or_default()
         .into_iter()
         .filter_map(name)
         .collect()
+}
+
+/// The name of one of them.
+pub(crate) fn name(item: &Node) -> Option<String> {
+    match item.get("name").or(item.get("task")) {
+        Some(n) => n.text().ok(),
+        None => item.text().ok().map(|t| t.rsplit('/').next().unwrap_or(&t).to_owned()),
+    }
 }
 
 /// Reads `alias:` of a task that has these inputs.

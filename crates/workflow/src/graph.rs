@@ -46,7 +46,7 @@ impl Workflow {
             names: HashSet::new(),
             seen: HashSet::new(),
         };
-        collect.task(owner, task, &Vec::new());
+        collect.task(owner, task, &[]);
         collect.found
     }
 

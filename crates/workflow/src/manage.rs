@@ -1,6 +1,6 @@
 //! Ending jobs that run, and removing jobs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use decanus_base::process::{self, GRACE};
@@ -153,7 +153,9 @@ impl JobStore {
         let mut all = vec![job.clone()];
         let mut at = 0;
         while let Some(next) = all.get(at).filter(|_| recursive) {
-            let dependencies: Vec<PathBuf> = next.record.dependencies.iter().map(|d| self.dir().join(d)).collect();
+            // What stood in for a task is absolute; it was not made for this job.
+            let own = next.record.dependencies.iter().filter(|d| Path::new(d).is_relative());
+            let dependencies: Vec<PathBuf> = own.map(|d| self.dir().join(d)).collect();
             for path in dependencies {
                 if !all.iter().any(|j| j.path == path) {
                     all.extend(self.read(path));

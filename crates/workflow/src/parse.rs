@@ -246,10 +246,11 @@ fn together(workflow: &mut Workflow, nodes: &HashMap<&str, &Node>, faults: &mut 
         let items = nodes
             .get(task.name.as_str())
             .and_then(|node| node.get("depends")?.sequence().ok());
-        let items: HashMap<usize, &Node> = items.into_iter().flatten().map(|item| (item.line, item)).collect();
+        let named = |item| Some((depends::name(item)?, item));
+        let items: HashMap<String, &Node> = items.into_iter().flatten().filter_map(named).collect();
         // Those of other workflows are not known here.
         for dependency in task.depends.iter().filter(|d| d.workflow.is_none()) {
-            if let Some(item) = items.get(&dependency.line) {
+            if let Some(item) = items.get(dependency.key()) {
                 faults.keep(check::known_task(workflow, &dependency.task, item));
             }
         }

@@ -1,5 +1,6 @@
 //! The record of a job: a JSON file beside its result.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
@@ -73,9 +74,9 @@ pub struct JobRecord {
     /// What its identity was made of: a digest for each part ([`identity`](crate::identity)).
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub identity: Map<String, Value>,
-    /// The name that its task knows a result by, and the result's place, or places, in `dependencies`.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
-    pub links: Map<String, Value>,
+    /// The results among `dependencies`, by the names that its task knows them by.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub links: BTreeMap<String, RecordLink>,
     /// The process that runs it, or ran it.
     pub pid: u32,
     /// When that process started, in clock ticks since boot; with `pid` and `host` it names the process for good.
@@ -102,6 +103,19 @@ pub struct JobRecord {
     pub error: Option<String>,
     /// The versions of what ran it.
     pub versions: Map<String, Value>,
+}
+
+/// A name for results that a job used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordLink {
+    /// Their places among the record's `dependencies`.
+    pub at: Vec<usize>,
+    /// Whether there is one for each item of a list.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub each: bool,
+    /// Whether the job went on when one failed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub canfail: bool,
 }
 
 /// What was found where a record should be.
@@ -198,7 +212,7 @@ pub(crate) fn new_record(workflow: &str, task: &str, name: &str, digest: &str, k
         inputs: Map::new(),
         dependencies: Vec::new(),
         identity: Map::new(),
-        links: Map::new(),
+        links: BTreeMap::new(),
         pid,
         pid_started: process::start_time(pid),
         pgid: None,

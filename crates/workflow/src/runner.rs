@@ -1,6 +1,7 @@
 //! The one runner: takes a job to its result, at most once for all processes that want it. Which jobs run when is the
 //! [scheduler](crate::scheduler)'s; here is what it takes to run one.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +11,6 @@ use std::time::{Duration, Instant};
 use decanus_base::files::{OwnerLock, disk_is_full, named};
 use decanus_base::process::{self, Ended};
 use decanus_tool::{Event, EventSink};
-use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::body;
@@ -19,7 +19,7 @@ use crate::demand::{Graph, Stored};
 use crate::error::JobError;
 use crate::job::{GivenResult, Job, Link};
 use crate::native::{self, NativeBody, NativeEnd};
-use crate::record::{self, Found, JobRecord, Status, now};
+use crate::record::{self, Found, JobRecord, RecordLink, Status, now};
 use crate::scheduler::Scheduler;
 use crate::store::{JobStore, Paths, StoredJob};
 
@@ -417,12 +417,14 @@ impl JobStore {
 }
 
 /// The names of a job's dependencies as its record holds them.
-fn links(job: &Job) -> Map<String, Value> {
-    let place = |link: &Link| match (link.each, link.jobs.as_slice()) {
-        (false, [one]) => json!(one),
-        (_, all) => json!(all),
+fn links(job: &Job) -> BTreeMap<String, RecordLink> {
+    let may_fail = job.may_fail();
+    let entry = |link: &Link| RecordLink {
+        at: link.jobs.clone(),
+        each: link.each,
+        canfail: !link.jobs.is_empty() && link.jobs.iter().all(|at| may_fail.get(*at).is_some_and(|may| *may)),
     };
-    job.links.iter().map(|l| (l.name.clone(), place(l))).collect()
+    job.links.iter().map(|l| (l.name.clone(), entry(l))).collect()
 }
 
 /// What a record says of a failure: the message without the job's own name.

@@ -349,7 +349,7 @@ fn torn(path: &Path, reason: &str) -> JobRecord {
         inputs: Map::new(),
         dependencies: Vec::new(),
         identity: Map::new(),
-        links: Map::new(),
+        links: std::collections::BTreeMap::new(),
         pid: 0,
         pid_started: None,
         pgid: None,

@@ -1,13 +1,14 @@
-//! `decanus job list|show|result|prov|cancel|clean`, and the worker of pending tool calls.
+//! `decanus job list|show|result|why|prov|cancel|clean`, and the worker of pending tool calls.
 
 use std::sync::Arc;
 
 use decanus::base::ErrorKind;
-use decanus::workflow::{ProcessSpawner, Status, StoredJob};
+use decanus::base::text::brief;
+use decanus::workflow::{ProcessSpawner, Reason, Status, StoredJob, Why};
 use decanus::{Decanus, Error};
 use serde_json::{Value, json};
 
-use super::workflow::{print_bytes, print_result};
+use super::workflow::{planned, print_bytes, print_result};
 use crate::args::Job;
 use crate::out::{Out, table};
 use crate::{Context, Ended};
@@ -64,6 +65,7 @@ pub async fn run(command: &Job, cx: &Context) -> Ended {
             Ok(0)
         }
         Job::Prov(args) => super::prov::of_job(args, &decanus, out),
+        Job::Why { job, values } => why_of(job, values, &decanus, out),
         Job::Cancel { job } => {
             let job = decanus.jobs.find(job, &decanus.project.working_dir)?;
             let was_active = job.record.effective_status().is_active();
@@ -92,6 +94,73 @@ pub async fn run(command: &Job, cx: &Context) -> Ended {
         }
         // It is dealt with above.
         Job::Work { .. } => Ok(0),
+    }
+}
+
+fn why_of(job: &str, values: &[(String, String)], decanus: &Decanus, out: Out) -> Ended {
+    let task = job.split_once('/').filter(|(_, task)| !task.contains('/'));
+    let found = match task {
+        Some(_) if !values.is_empty() => None,
+        // A job, unless it can only be a task.
+        Some((workflow, _)) => match decanus.jobs.find(job, &decanus.project.working_dir) {
+            Err(_) if decanus.workflows.has(workflow) => None,
+            found => Some(found?),
+        },
+        None if !values.is_empty() => {
+            return Err(Error::usage("inputs belong to a task: `job why WORKFLOW/TASK KEY=VALUE…`").into());
+        }
+        None => Some(decanus.jobs.find(job, &decanus.project.working_dir)?),
+    };
+    match (found, task) {
+        (Some(found), _) => why(&decanus.jobs.why(&found, &decanus.workflows), out),
+        (None, Some((workflow, task))) => {
+            let job = planned(decanus, workflow, task, values, None)?;
+            why(&decanus.jobs.why_job(&job)?, out)
+        }
+        (None, None) => Ok(0),
+    }
+}
+
+/// Prints why a job would run, or would not.
+pub fn why(why: &Why, out: Out) -> Ended {
+    if out.json {
+        out.value(&why.show());
+        return Ok(0);
+    }
+    let status = why.status.map_or("not stored", Status::as_str);
+    let runs = match (why.runs(), why.reasons.is_empty()) {
+        (true, _) => "its task would run",
+        (false, true) => "its result holds; nothing would run",
+        (false, false) => "it would be waited for",
+    };
+    out.line(&format!("{} is {status}: {runs}", why.job));
+    if let Some(nearest) = &why.nearest {
+        out.line(&format!("compared to the nearest earlier job, {}:", nearest.display()));
+    }
+    reasons(&why.reasons, 1, out);
+    Ok(0)
+}
+
+fn reasons(all: &[Reason], depth: usize, out: Out) {
+    for reason in all {
+        let part = match reason.part.as_str() {
+            "" => String::new(),
+            part => format!("{part}: "),
+        };
+        let value = |v: &Option<Value>| {
+            v.as_ref().map(|v| match v {
+                // The first digits tell digests apart.
+                Value::String(d) if d.len() >= 32 && d.bytes().all(|b| b.is_ascii_hexdigit()) => d[..12].to_owned(),
+                v => brief(&v.to_string(), 80),
+            })
+        };
+        let change = match (value(&reason.old), value(&reason.new)) {
+            (Some(old), Some(new)) => format!(" ({old} → {new})"),
+            _ => String::new(),
+        };
+        let indent = "  ".repeat(depth);
+        out.line(&format!("{indent}{part}{}{change}", reason.message.replace('\n', " ")));
+        reasons(&reason.because, depth + 1, out);
     }
 }
 

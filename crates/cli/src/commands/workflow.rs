@@ -8,9 +8,10 @@ use decanus::base::yaml::YamlError;
 use decanus::base::{Diagnostic, ErrorKind};
 use decanus::chat::Arguments;
 use decanus::tool::schema::prepare;
-use decanus::tool::{Event, Permissions, Tool};
+use decanus::tool::{Event, Permissions};
 use decanus::workflow::{
-    Input, PathPolicy, ResultType, RunOptions, StoredJob, Task, TaskTool, Workflow, WorkflowError, schema,
+    Dependency, Input, Job, JobOptions, Override, PathPolicy, ResultType, RunOptions, StoredJob, Task, Workflow,
+    WorkflowError, schema,
 };
 use decanus::{Decanus, Error};
 use serde_json::{Map, Value, json};
@@ -133,7 +134,7 @@ fn show(workflow: &Workflow, out: Out) -> Ended {
         out.line(&format!("\n{}", workflow.introduction));
     }
     for task in &workflow.tasks {
-        let depends: Vec<&str> = task.depends.iter().map(|d| d.task.as_str()).collect();
+        let depends: Vec<String> = task.depends.iter().map(Dependency::label).collect();
         let depends = if depends.is_empty() {
             String::new()
         } else {
@@ -191,35 +192,61 @@ fn task_value(workflow: &Workflow, task: &Task) -> Value {
         "result": task.result.as_str(),
         "returns": task.returns,
         "inputs": inputs,
-        "depends": task.depends.iter().map(|d| d.task.clone()).collect::<Vec<_>>(),
+        "depends": task.depends.iter().map(Dependency::label).collect::<Vec<_>>(),
     })
+}
+
+/// The job of a task for inputs and overrides as they are typed.
+///
+/// # Errors
+/// Those of [`Workflow::job_with`]; values that the schema refuses.
+pub fn planned(
+    decanus: &Decanus,
+    workflow: &str,
+    task: &str,
+    values: &[(String, String)],
+    name: Option<String>,
+) -> Result<Arc<Job>, Error> {
+    let workflow = decanus.workflows.load(workflow)?;
+    let (over, values): (Vec<_>, Vec<_>) = values.iter().cloned().partition(|(key, _)| key.contains('#'));
+    let mut options = JobOptions {
+        name,
+        ..JobOptions::default()
+    };
+    for (key, value) in over {
+        let (of, by) = key.split_once('#').unwrap_or_default();
+        // A file that is there is meant before a job of that name.
+        let file = decanus.project.user_path(&value);
+        let path = match file.is_file() {
+            true => file,
+            false => decanus.jobs.find(&value, &decanus.project.working_dir)?.path,
+        };
+        options.overrides.set(of, by, Override::Path(path));
+    }
+    // The same schema and coercion as for a model's call.
+    let definition = workflow.tool_definition_with(workflow.task(task)?, &options.overrides);
+    let own = workflow.task(task)?;
+    let named = by_name(&values, &workflow.recursive_inputs(own));
+    let mut inputs = values::collect(&named, &definition, &decanus.project)?;
+    // The name is a value too, which the schema may ask for.
+    if let Some(name) = &options.name
+        && let Some(input) = own.inputs.iter().find(|i| i.is_jobname)
+    {
+        let value = || Value::String(name.clone());
+        inputs.entry(input.name.clone()).or_insert_with(value);
+    }
+    let prepared = prepare(&Arguments::Object(inputs), &definition).map_err(|e| Error::usage(e.to_string()))?;
+    let rules = PathPolicy::of(&decanus.project, Vec::new()).rules(false, &Permissions::default());
+    Ok(workflow.job_with(task, &prepared.args, &rules, &options)?)
 }
 
 impl args::Run {
     async fn run(self, decanus: &Decanus, cx: &Context) -> Ended {
         let out = cx.out;
-        let workflow = decanus.workflows.load(&self.workflow)?;
-        let policy = PathPolicy::of(&decanus.project, Vec::new());
-        let task = workflow.task(&self.task)?;
-        // The same schema and coercion as for a model's call.
-        let tool = TaskTool::new(workflow.clone(), task, decanus.jobs.clone(), policy.clone());
-        let named = by_name(&self.values, &workflow.recursive_inputs(task));
-        let mut inputs = values::collect(&named, tool.definition(), &decanus.project)?;
-        // The name is a value too, which the schema may ask for.
-        if let Some(name) = &self.name
-            && let Some(input) = task.inputs.iter().find(|i| i.is_jobname)
-        {
-            let value = || Value::String(name.clone());
-            inputs.entry(input.name.clone()).or_insert_with(value);
+        let job = planned(decanus, &self.workflow, &self.task, &self.values, self.name)?;
+        if self.why {
+            return super::job::why(&decanus.jobs.why_job(&job)?, out);
         }
-        let prepared =
-            prepare(&Arguments::Object(inputs), tool.definition()).map_err(|e| Error::usage(e.to_string()))?;
-        let job = workflow.job(
-            &self.task,
-            &prepared.args,
-            &policy.rules(false, &Permissions::default()),
-            self.name.as_deref(),
-        )?;
         let path = decanus.jobs.path(&job);
         let options = RunOptions {
             cancel: cx.signals.token.clone(),

@@ -12,6 +12,7 @@ mod bedrock;
 mod chats;
 mod check;
 mod declaring;
+mod dependencies;
 mod endpoints;
 mod failures;
 mod fallback;

@@ -169,6 +169,12 @@ fn a_result_stands_in_for_a_task() {
     assert_eq!(run(&s, &as_file), json!(55));
     let record = s.store.read(s.store.path(&as_file)).unwrap().record;
     assert_eq!(record.dependencies, [file.display().to_string()]);
+    // It was not made for this job, and so is not removed with it.
+    let deep = with(&s, "fixed", json!({}), &by(Override::Path(s.store.path(&hundred)))).unwrap();
+    let done = s.store.run_blocking(&deep, &RunOptions::default()).unwrap().job;
+    assert_eq!(done.value().unwrap(), json!(100));
+    s.store.clean(&done, true).unwrap();
+    assert!(!done.path.exists() && s.store.path(&hundred).is_file());
     // What is given is no input of the job, and makes another job even when the value is the same.
     assert_ne!(as_file.digest, as_job.digest);
     let same = s.job("base", json!({}));

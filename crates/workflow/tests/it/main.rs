@@ -16,3 +16,4 @@ mod python;
 mod running;
 mod sandbox;
 mod tools;
+mod why;
