@@ -15,6 +15,10 @@ use decanus_tool::{ToolContext, ToolError, ToolErrorClass};
 
 use crate::open;
 
+/// What holds credentials and consents in the user's own decanus folder: folders and files of it that no tool and no chat
+/// reads, whatever a project allows. The user's endpoints may hold keys.
+pub const CREDENTIALS: [&str; 3] = ["auth", "consent.json", "endpoints"];
+
 /// The project that tools work in, and what its settings allow.
 #[derive(Clone, Debug, Default)]
 pub struct Place {
@@ -228,9 +232,7 @@ impl Reach {
             && let Ok(inside) = real.strip_prefix(home)
             && let Some(first) = inside.components().next()
         {
-            // The endpoints of the user hold keys.
-            let credentials = ["auth", "consent.json", "endpoints"];
-            if credentials.contains(&folded(first.as_os_str()).as_str()) {
+            if CREDENTIALS.contains(&folded(first.as_os_str()).as_str()) {
                 return Some((home.join(first), "holds your credentials or consents"));
             }
         }

@@ -173,7 +173,7 @@ impl Decanus {
         if rules.is_empty() {
             return Vec::new();
         }
-        let mut known: Vec<String> = registry.entries().flat_map(tool::Entry::names).collect();
+        let mut known: Vec<String> = registry.entries().flat_map(|e| e.names()).collect();
         for source in &self.sources {
             known.extend(source.names().await);
             // A source that can't be read says so where its tools are wanted.
@@ -196,6 +196,7 @@ impl Decanus {
         Lookup {
             working_dir: self.project.working_dir.clone(),
             readable: self.readable(),
+            kept: builtin::CREDENTIALS.map(|name| self.project.home.join(name)).into(),
             beside: chat.and_then(Path::parent).map(Path::to_owned),
             chats: self.project.search("chats"),
             named_by_user: true,

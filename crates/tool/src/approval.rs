@@ -35,7 +35,7 @@ impl ApprovalPolicy {
         }
     }
 
-    /// Whether a call has to be asked for. The tool is known by several names (see [`crate::Entry::names`]); of the rules
+    /// Whether a call has to be asked for. The tool is known by several names (see [`crate::registry::Entry::names`]); of the rules
     /// for these the strictest holds.
     pub fn asks<'a>(&self, names: impl IntoIterator<Item = &'a str>, is_destructive: bool) -> bool {
         let strictness = |approve: &Approve| match approve {
