@@ -15,6 +15,8 @@ pub mod project;
 pub mod redact;
 pub mod secret;
 pub mod settings;
+#[cfg(target_os = "linux")]
+mod spawn;
 pub mod text;
 pub mod units;
 pub mod yaml;

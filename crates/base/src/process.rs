@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -17,8 +17,15 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+#[cfg(target_os = "linux")]
+use crate::spawn::{Program, Started};
+
 /// Time between the polite signal and the one that cannot be refused.
 pub const GRACE: Duration = Duration::from_secs(2);
+
+/// How soon it is seen that somebody wants a process to end, or that its time is up.
+#[cfg(target_os = "linux")]
+const NOTICE: Duration = Duration::from_millis(15);
 
 /// What to start.
 #[derive(Debug)]
@@ -52,16 +59,25 @@ pub enum Ended {
     Cancelled,
 }
 
-type Job = (Command, Sender<io::Result<Child>>);
+/// What the supervisor thread is asked for.
+enum Order {
+    Command(Box<Command>, Sender<io::Result<Child>>),
+    #[cfg(target_os = "linux")]
+    Program(Box<Program>, Sender<io::Result<Started>>),
+}
 
-fn supervisor() -> &'static Sender<Job> {
-    static SUPERVISOR: OnceLock<Sender<Job>> = OnceLock::new();
+fn supervisor() -> &'static Sender<Order> {
+    static SUPERVISOR: OnceLock<Sender<Order>> = OnceLock::new();
     SUPERVISOR.get_or_init(|| {
-        let (sender, receiver) = channel::<Job>();
+        let (sender, receiver) = channel::<Order>();
         // A thread that can't be started leaves a channel without a receiver; `spawn` below reports that.
         let _ = std::thread::Builder::new().name("supervisor".into()).spawn(move || {
-            for (mut command, reply) in receiver {
-                let _ = reply.send(command.spawn());
+            for order in receiver {
+                match order {
+                    Order::Command(mut command, reply) => drop(reply.send(command.spawn())),
+                    #[cfg(target_os = "linux")]
+                    Order::Program(program, reply) => drop(reply.send(program.start())),
+                }
             }
         });
         sender
@@ -75,9 +91,14 @@ fn supervisor() -> &'static Sender<Job> {
 pub fn spawn(mut command: Command) -> io::Result<Child> {
     command.process_group(0);
     die_with_parent(&mut command);
+    order(|reply| Order::Command(Box::new(command), reply))
+}
+
+/// Has the supervisor thread start something.
+fn order<T>(make: impl FnOnce(Sender<io::Result<T>>) -> Order) -> io::Result<T> {
     let (reply, answer) = channel();
     let gone = || io::Error::other("the thread that starts processes is gone");
-    supervisor().send((command, reply)).map_err(|_| gone())?;
+    supervisor().send(make(reply)).map_err(|_| gone())?;
     answer.recv().map_err(|_| gone())?
 }
 
@@ -223,6 +244,59 @@ fn die_with_parent(command: &mut Command) {
 ///
 /// # Errors
 /// Those of starting it. How it ended is the result.
+#[cfg(target_os = "linux")]
+pub fn run(spec: Spec, cancelled: &dyn Fn() -> bool, started: &mut dyn FnMut(u32)) -> io::Result<Ended> {
+    if spec.argv.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program given"));
+    }
+    let own = spec.env.into_iter().map(|(name, value)| (name.into(), value));
+    let program = Program {
+        argv: spec.argv,
+        dir: spec.dir,
+        env: std::env::vars_os().chain(own).collect(),
+        stdin: spec.stdin.map_or_else(|| File::open("/dev/null"), Ok)?,
+        stdout: spec.stdout,
+        stderr: spec.stderr,
+    };
+    let mut child = order(|reply| Order::Program(Box::new(program), reply))?;
+    let id = child.id();
+    started(id);
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            end_group(id, Signal::SIGKILL);
+            return Ok(ended(status));
+        }
+        let why = if cancelled() {
+            Ended::Cancelled
+        } else if spec.timeout.is_some_and(|t| start.elapsed() >= t) {
+            Ended::TimedOut
+        } else {
+            child.pause(NOTICE);
+            continue;
+        };
+        end_group(id, Signal::SIGTERM);
+        let asked = Instant::now();
+        let mut has_ended = child.try_wait()?.is_some();
+        while !has_ended && asked.elapsed() < GRACE {
+            child.pause(NOTICE);
+            has_ended = child.try_wait()?.is_some();
+        }
+        // Also when the leader is gone: what it started may still run.
+        end_group(id, Signal::SIGKILL);
+        if !has_ended {
+            child.wait()?;
+        }
+        return Ok(why);
+    }
+}
+
+/// Starts a process, waits for it, and ends its whole group when its time is up or `cancelled` says so. `started` is
+/// told the process id (which is also the group's).
+///
+/// # Errors
+/// Those of starting it. How it ended is the result.
+#[cfg(not(target_os = "linux"))]
 pub fn run(spec: Spec, cancelled: &dyn Fn() -> bool, started: &mut dyn FnMut(u32)) -> io::Result<Ended> {
     let Some((program, arguments)) = spec.argv.split_first() else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program given"));
@@ -232,7 +306,10 @@ pub fn run(spec: Spec, cancelled: &dyn Fn() -> bool, started: &mut dyn FnMut(u32
         .args(arguments)
         .current_dir(&spec.dir)
         .envs(spec.env)
-        .stdin(spec.stdin.map_or_else(Stdio::null, Stdio::from))
+        .stdin(
+            spec.stdin
+                .map_or_else(std::process::Stdio::null, std::process::Stdio::from),
+        )
         .stdout(spec.stdout)
         .stderr(spec.stderr);
     run_command(command, spec.timeout, cancelled, started)
@@ -385,6 +462,7 @@ pub fn host() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Stdio;
 
     fn sh(script: &str, timeout: Option<Duration>, cancelled: &dyn Fn() -> bool) -> (Ended, String) {
         let dir = tempfile::tempdir().unwrap();
@@ -409,6 +487,43 @@ mod tests {
             (Ended::Exit(3), "hello\n".into())
         );
         assert_eq!(sh("kill -9 $$", None, &|| false).0, Ended::Signal(9));
+    }
+
+    #[test]
+    fn a_program_is_found_and_started_as_a_shell_would() {
+        let dir = tempfile::tempdir().unwrap();
+        let start = |argv: &[&str], path: Option<&str>| {
+            let file = || File::create(dir.path().join("out")).unwrap();
+            let spec = Spec {
+                argv: argv.iter().map(OsString::from).collect(),
+                dir: dir.path().to_owned(),
+                env: path.map(|p| ("PATH".into(), p.into())).into_iter().collect(),
+                stdin: None,
+                stdout: file(),
+                stderr: file(),
+                timeout: None,
+            };
+            run(spec, &|| false, &mut |_| {})
+        };
+        let kind = |result: io::Result<Ended>| result.unwrap_err().kind();
+        let script = dir.path().join("own");
+        std::fs::write(&script, "#!/bin/sh\nexit 7\n").unwrap();
+        // One that may not be run is told from one that is not there.
+        assert_eq!(kind(start(&["./own"], None)), io::ErrorKind::PermissionDenied);
+        assert_eq!(kind(start(&["own"], Some("."))), io::ErrorKind::PermissionDenied);
+        assert_eq!(kind(start(&["no-such-program"], None)), io::ErrorKind::NotFound);
+        assert_eq!(kind(start(&[""], None)), io::ErrorKind::NotFound);
+        assert_eq!(kind(start(&["true", "a\0b"], None)), io::ErrorKind::InvalidInput);
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+        // Relative places are relative to the folder that the program runs in.
+        assert_eq!(start(&["./own"], None).unwrap(), Ended::Exit(7));
+        assert_eq!(start(&["own"], Some("/no/such/folder:.")).unwrap(), Ended::Exit(7));
+        // Signals are as a new program expects them: a writer whose reader is gone ends by SIGPIPE.
+        let piped = "kill -PIPE $$; exit 3";
+        assert_eq!(start(&["sh", "-c", piped], None).unwrap(), Ended::Signal(libc::SIGPIPE));
+        let ignored = "grep -q '^SigBlk:[[:space:]]*0*$' /proc/self/status";
+        assert_eq!(start(&["sh", "-c", ignored], None).unwrap(), Ended::Exit(0));
     }
 
     #[test]
