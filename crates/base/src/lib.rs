@@ -2,7 +2,7 @@
 //!
 //! Files ([`files`]), child processes ([`process`]), digests ([`digest`]), names ([`names`]), YAML with line numbers
 //! ([`yaml`]), a project and its settings ([`project`], [`settings`]), what the
-//! user has agreed to in it ([`consent`]), secrets, durations and the error kinds that
+//! user has agreed to in it ([`consent`]), secrets and what takes them out of texts ([`redact`]), durations and the error kinds that
 //! every room maps its own errors to ([`error`]).
 
 pub mod consent;
@@ -12,6 +12,7 @@ pub mod files;
 pub mod names;
 pub mod process;
 pub mod project;
+pub mod redact;
 pub mod secret;
 pub mod settings;
 pub mod text;

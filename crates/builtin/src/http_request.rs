@@ -2,7 +2,7 @@
 
 use decanus_chat::Effect;
 use decanus_net::{Body, Method, Request};
-use decanus_tool::{FnTool, ToolError};
+use decanus_tool::{FnTool, ToolError, ToolOutput};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -19,14 +19,14 @@ pub struct HttpRequest {
     /// Headers by name.
     headers: Option<Map<String, Value>>,
     /// The body: a text is sent as it is, anything else as JSON.
-    #[schemars(extend("type" = ["string", "object", "array"]))]
+    #[schemars(extend("type" = ["string", "object", "array", "number", "boolean"]))]
     body: Option<Value>,
     /// Members for the query of the URL, by name; a list gives a name several values.
     query: Option<Map<String, Value>>,
 }
 
 pub(crate) fn tool(network: Network) -> FnTool<HttpRequest> {
-    FnTool::new(
+    FnTool::with_output(
         "http_request",
         "Sends an HTTP request to a public URL and gives status, headers and body. Redirects are not followed.",
         move |args: HttpRequest, _| {
@@ -50,7 +50,7 @@ pub(crate) fn tool(network: Network) -> FnTool<HttpRequest> {
     )
 }
 
-async fn send(network: &Network, args: HttpRequest) -> Result<Value, ToolError> {
+async fn send(network: &Network, args: HttpRequest) -> Result<ToolOutput, ToolError> {
     let method: Method = args
         .method
         .as_deref()
@@ -61,16 +61,22 @@ async fn send(network: &Network, args: HttpRequest) -> Result<Value, ToolError> 
     let mut given = pairs(&args.headers.unwrap_or_default(), "headers", false)?;
     // The host is that of the URL, whatever else was given.
     given.retain(|(name, _)| !name.eq_ignore_ascii_case("host"));
+    let mut notes = Vec::new();
+    let body = match args.body {
+        None | Some(Value::Null) => Body::Empty,
+        Some(Value::String(text)) => Body::Bytes(text.into_bytes()),
+        Some(_) if method.is_safe() => {
+            notes.push(format!("a {method} request has no body: the one given was left out"));
+            Body::Empty
+        }
+        Some(value) => Body::Json(value),
+    };
     let request = Request {
         method,
         url: args.url.clone(),
         headers: given,
         query: pairs(&args.query.unwrap_or_default(), "query", true)?,
-        body: match args.body {
-            None | Some(Value::Null) => Body::Empty,
-            Some(Value::String(text)) => Body::Bytes(text.into_bytes()),
-            Some(value) => Body::Json(value),
-        },
+        body,
         redirects: 0,
         max_body: Some(1_000_000),
     };
@@ -87,5 +93,8 @@ async fn send(network: &Network, args: HttpRequest) -> Result<Value, ToolError> 
     } else {
         result["binary"] = json!({"content_type": reply.media_type(), "bytes": reply.body.len()});
     }
-    Ok(result)
+    Ok(ToolOutput {
+        notes,
+        ..ToolOutput::new(result)
+    })
 }

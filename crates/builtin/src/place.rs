@@ -15,6 +15,10 @@ use decanus_tool::{ToolContext, ToolError, ToolErrorClass};
 
 use crate::open;
 
+/// What holds credentials and consents in the user's own decanus folder: folders and files of it that no tool and no chat
+/// reads, whatever a project allows. The user's endpoints may hold keys.
+pub const CREDENTIALS: [&str; 3] = ["auth", "consent.json", "endpoints"];
+
 /// The project that tools work in, and what its settings allow.
 #[derive(Clone, Debug, Default)]
 pub struct Place {
@@ -67,6 +71,7 @@ impl Place {
             read: if root.is_some() { real(read) } else { Vec::new() },
             write: if root.is_some() { real(write) } else { Vec::new() },
             home: self.home.canonicalize().ok(),
+            chat: cx.run.chat().map(canonical_or_made),
             root: root.unwrap_or_default(),
         }
     }
@@ -88,6 +93,8 @@ pub(crate) struct Reach {
     read: Vec<PathBuf>,
     write: Vec<PathBuf>,
     home: Option<PathBuf>,
+    /// The chat that the call belongs to.
+    chat: Option<PathBuf>,
 }
 
 impl Reach {
@@ -178,28 +185,62 @@ impl Reach {
             Access::Read => &self.read,
             Access::Write => &self.write,
         };
-        let mut barrier = None;
-        for grant in grants.iter().filter(|g| real.starts_with(g)) {
-            match self.barrier(grant, real, access) {
-                None => return Ok(()),
-                found => barrier = found,
-            }
-        }
-        let Some((kept, why)) = barrier else {
-            return Err(outside(text));
-        };
         let (verb, how) = match access {
             Access::Read => (
                 "read",
                 "`allowed_paths` in decanus.toml or `allow_read_path:` in the chat",
             ),
-            Access::Write => ("written", "`allow_write_path:` in the chat"),
+            Access::Write => ("written", "`allow_path:` in the chat"),
         };
-        Err(ToolError::argument(format!(
-            "`{}` may not be {verb}: {} {why}; to allow it, name it in {how}",
-            shown(text),
-            self.show(&kept)
-        )))
+        let mut barrier = None;
+        let mut is_inside = false;
+        for grant in grants.iter().filter(|g| real.starts_with(g)) {
+            is_inside = true;
+            match self.barrier(grant, real, access) {
+                None => {
+                    barrier = None;
+                    break;
+                }
+                found => barrier = found,
+            }
+        }
+        if !is_inside {
+            return Err(outside(text));
+        }
+        // What nobody can open for tools goes before what a grant opens.
+        if let Some((kept, why)) = self.always_kept(real, access) {
+            return Err(ToolError::argument(format!(
+                "`{}` may not be {verb}: {} {why}; nothing opens it to tools",
+                shown(text),
+                self.show(&kept)
+            )));
+        }
+        match barrier {
+            None => Ok(()),
+            Some((kept, why)) => Err(ToolError::argument(format!(
+                "`{}` may not be {verb}: {} {why}; to allow it, name it in {how}",
+                shown(text),
+                self.show(&kept)
+            ))),
+        }
+    }
+
+    /// What no grant opens: the user's own credentials and consents, whatever a project allows; and, to write, the chat
+    /// that the call is part of.
+    fn always_kept(&self, real: &Path, access: Access) -> Option<(PathBuf, &'static str)> {
+        if let Some(home) = &self.home
+            && let Ok(inside) = real.strip_prefix(home)
+            && let Some(first) = inside.components().next()
+        {
+            if CREDENTIALS.contains(&folded(first.as_os_str()).as_str()) {
+                return Some((home.join(first), "holds your credentials or consents"));
+            }
+        }
+        let chat = self
+            .chat
+            .as_ref()
+            .filter(|c| access == Access::Write && same_path(c, real))?;
+        Some((chat.clone(), "is the chat that this call is part of"))
     }
 
     /// The first folder or file on the way from a grant to a path that the grant does not open, and why. What a grant
@@ -207,23 +248,36 @@ impl Reach {
     fn barrier(&self, grant: &Path, real: &Path, access: Access) -> Option<(PathBuf, &'static str)> {
         let mut at = grant.to_owned();
         for component in real.strip_prefix(grant).ok()?.components() {
+            let folder = at.clone();
             at.push(component);
             if is_secret(component.as_os_str()) {
                 return Some((at, "may hold secrets"));
             }
-            if self.home.as_deref() == Some(&at) || at == self.root.join("endpoints") {
+            let name = folded(component.as_os_str());
+            let is_of_root = folder == self.root;
+            if self.home.as_deref() == Some(&at) || is_of_root && name == "endpoints" {
                 return Some((at, "may hold credentials"));
             }
-            if at == self.root.join(".decanus") {
+            if name == ".decanus" && (is_of_root || access == Access::Write) {
                 return Some((at, "is decanus's own"));
             }
-            // By these a model could allow itself more, or have something run.
-            let steers = ["decanus.toml", "mcp.json", "agents", "chats", "workflows"];
-            if access == Access::Write && steers.iter().any(|name| at == self.root.join(name)) {
+            if access == Access::Write && self.steers(&folder, &name) {
                 return Some((at, "decides what models may do"));
             }
         }
         None
+    }
+
+    /// Whether decanus reads a file or folder of this name as configuration or as a chat, by which a model could allow
+    /// itself more, or have something run. `name` is in lower case.
+    fn steers(&self, folder: &Path, name: &str) -> bool {
+        // These in any folder: each is, or becomes, part of a project as soon as somebody works there.
+        const FILES: [&str; 4] = ["decanus.toml", "mcp.json", "workflow.yaml", "agent.yaml"];
+        // These where a project is: its folder holds them, whether they exist already or not.
+        const OF_PROJECTS: [&str; 6] = ["agents", "chats", "workflows", "endpoints", "kbs", "prices.tsv"];
+        let is_project =
+            || folder == self.root || folder.join("decanus.toml").exists() || folder.join(".decanus").exists();
+        FILES.contains(&name) || name.ends_with(".chat") || OF_PROJECTS.contains(&name) && is_project()
     }
 
     /// Says of a path that can't be followed whether it is missing; of one outside, only that it is outside.
@@ -245,6 +299,25 @@ impl Reach {
             Err(_) => real.to_string_lossy().into_owned(),
         }
     }
+}
+
+/// A name as file systems compare it that know no case.
+fn folded(name: &OsStr) -> String {
+    name.to_string_lossy().to_lowercase()
+}
+
+/// Whether two paths without links are the same, also on a file system that knows no case.
+fn same_path(one: &Path, other: &Path) -> bool {
+    one == other || folded(one.as_os_str()) == folded(other.as_os_str())
+}
+
+/// A path without links; of a file that is not there yet, that of its folder.
+fn canonical_or_made(path: &Path) -> PathBuf {
+    let in_folder = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
+    path.canonicalize()
+        .ok()
+        .or_else(in_folder)
+        .unwrap_or_else(|| path.to_owned())
 }
 
 fn outside(text: &str) -> ToolError {
@@ -297,7 +370,7 @@ fn is_secret(name: &OsStr) -> bool {
     ];
     const ENDINGS: [&str; 7] = [".pem", ".key", ".p12", ".pfx", ".kdbx", ".jks", ".keystore"];
     const TEMPLATES: [&str; 4] = [".example", ".sample", ".template", ".dist"];
-    let name = name.to_string_lossy().to_lowercase();
+    let name = folded(name);
     let is_dot_env = name.starts_with(".env.") && !TEMPLATES.iter().any(|t| name.ends_with(t));
     NAMES.contains(&name.as_str()) || is_dot_env || ENDINGS.iter().any(|e| name.ends_with(e) && name.len() > e.len())
 }

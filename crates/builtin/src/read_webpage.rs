@@ -30,7 +30,8 @@ pub struct ReadWebpage {
     /// The URL, http or https.
     url: String,
     /// Characters of text at most: 20,000 when left out, 200,000 at most.
-    max_chars: Option<i64>,
+    #[schemars(extend("type" = ["integer", "null"]))]
+    max_chars: Option<Value>,
     /// Whether to give the page's links, too.
     links: Option<bool>,
     /// Which part: auto (the default: the main part of a long page with navigation around it), all, or main.
@@ -75,7 +76,7 @@ async fn read(network: &Network, args: ReadWebpage) -> Result<Value, ToolError> 
         .map_err(|e| failure(&e))?;
     let wants_links = args.links.unwrap_or(false);
     let options = PageOptions {
-        max_chars: usize::try_from(args.max_chars.unwrap_or(20_000).clamp(1, 200_000)).unwrap_or(1),
+        max_chars: max_chars(args.max_chars.as_ref()),
         content,
         max_links: if wants_links { MOST_LINKS } else { 0 },
         pages,
@@ -120,9 +121,44 @@ async fn read(network: &Network, args: ReadWebpage) -> Result<Value, ToolError> 
     Ok(result)
 }
 
+/// The number that was asked for, as far as it is allowed; it may have any number of digits.
+fn max_chars(asked: Option<&Value>) -> usize {
+    const MOST: usize = 200_000;
+    match asked {
+        None | Some(Value::Null) => 20_000,
+        Some(value) => {
+            let text = value.to_string();
+            let beyond = if text.starts_with('-') { 1 } else { MOST };
+            text.parse::<usize>().unwrap_or(beyond).clamp(1, MOST)
+        }
+    }
+}
+
 /// Whether a redirect led elsewhere; a URL without its path is the same with `/`.
 fn url_differs(given: &str, last: &str) -> bool {
     let given = given.split('#').next().unwrap_or_default();
     let last = last.split('#').next().unwrap_or_default();
     !given.eq_ignore_ascii_case(last) && !format!("{given}/").eq_ignore_ascii_case(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_number_of_characters_is_brought_into_the_limits() {
+        for (asked, taken) in [
+            ("0", 1),
+            ("-5", 1),
+            ("7", 7),
+            ("200001", 200_000),
+            ("99999999999999999999999999", 200_000),
+            ("-99999999999999999999999999", 1),
+            ("null", 20_000),
+        ] {
+            let value: Value = serde_json::from_str(asked).unwrap();
+            assert_eq!(max_chars(Some(&value)), taken, "{asked}");
+        }
+        assert_eq!(max_chars(None), 20_000);
+    }
 }

@@ -66,6 +66,10 @@ pub(crate) fn tool(place: Arc<Place>) -> FnTool<SqlQuery> {
 }
 
 fn query(reach: &Reach, args: &SqlQuery, stop: &Stop) -> Result<Value, ToolError> {
+    // SQLite would end there, and run what stands before it.
+    if args.query.contains('\0') {
+        return Err(ToolError::argument("the query can't hold a NUL character"));
+    }
     let (real, mut file, metadata) = reach.file(&args.database)?;
     let mut head = Vec::new();
     let read = Read::take(&mut file, 16).read_to_end(&mut head);

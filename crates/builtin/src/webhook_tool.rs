@@ -81,8 +81,16 @@ async fn post(network: &Network, args: Webhook) -> Result<Value, ToolError> {
         }
         _ => failure(&e),
     })?;
-    let text = if reply.is_text() { reply.text() } else { String::new() };
-    Ok(json!({"response_status": reply.status, "response_body": text}))
+    let mut result = json!({"response_status": reply.status, "response_body": ""});
+    if reply.is_text() {
+        result["response_body"] = reply.text().into();
+    } else {
+        result["binary"] = json!({"content_type": reply.media_type(), "bytes": reply.body.len()});
+    }
+    if reply.truncated {
+        result["truncated"] = true.into();
+    }
+    Ok(result)
 }
 
 /// HMAC-SHA256 (RFC 2104), in lower-case hexadecimal.

@@ -59,13 +59,36 @@ pub struct ToolDefinition {
     pub timeout: Option<Duration>,
 }
 
-/// Whether a parameter of this schema takes a list.
-pub fn takes_list(schema: &Value) -> bool {
-    match schema.get("type") {
-        Some(Value::String(one)) => one == "array",
-        Some(Value::Array(several)) => several.iter().any(|t| t == "array"),
-        _ => false,
+/// The types that a JSON Schema allows, by `type` or by the alternatives of `anyOf` and `oneOf`; none when it names none.
+fn allowed_types(schema: &Value) -> Vec<&str> {
+    let mut types: Vec<&str> = match schema.get("type") {
+        Some(Value::String(one)) => vec![one],
+        Some(Value::Array(several)) => several.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    };
+    for alternatives in ["anyOf", "oneOf"].iter().filter_map(|k| schema.get(*k)?.as_array()) {
+        types.extend(alternatives.iter().flat_map(allowed_types));
     }
+    types
+}
+
+/// Whether a parameter of this JSON Schema is a list and nothing else (but for null), so that a single value written for
+/// it is its only item.
+pub fn takes_list(schema: &Value) -> bool {
+    let types = allowed_types(schema);
+    types.contains(&"array") && types.iter().all(|t| matches!(*t, "array" | "null"))
+}
+
+/// What a text stands for that somebody wrote for a parameter which takes several types: the object or list whose JSON it
+/// is, where the schema allows it. `None`: the text is meant as it is.
+pub fn json_written(text: &str, schema: &Value) -> Option<Value> {
+    let types = allowed_types(schema);
+    let value: Value = match text.trim_start().as_bytes().first()? {
+        b'[' if types.contains(&"array") => serde_json::from_str(text).ok()?,
+        b'{' if types.contains(&"object") => serde_json::from_str(text).ok()?,
+        _ => return None,
+    };
+    Some(value)
 }
 
 impl ToolDefinition {

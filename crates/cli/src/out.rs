@@ -1,6 +1,7 @@
 //! What is printed, and where: results on stdout, everything else on stderr.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use decanus::Error;
 use decanus::base::text::escape_controls;
@@ -28,8 +29,17 @@ impl Out {
         }
     }
 
+    /// Holds back what would be written to a terminal, until the guard is dropped: a person is being asked there.
+    pub fn hold(&self) -> Hold {
+        held().questions += 1;
+        Hold
+    }
+
     /// Prints to stdout: as it is to a pipe, with control characters escaped to a terminal.
     pub fn print(&self, text: &str) {
+        if self.stdout_is_terminal && held().keep(Stream::Stdout, text) {
+            return;
+        }
         let mut stdout = io::stdout().lock();
         let written = if self.stdout_is_terminal {
             stdout.write_all(escape_controls(text).as_bytes())
@@ -123,6 +133,9 @@ impl Out {
     }
 
     fn stderr(&self, text: &str) {
+        if self.stderr_is_terminal && held().keep(Stream::Stderr, text) {
+            return;
+        }
         // A closed stderr is no reason to fail.
         let _ = io::stderr().lock().write_all(text.as_bytes());
     }
@@ -141,6 +154,58 @@ impl Out {
         } else {
             text.to_owned()
         }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// What waits for the end of a question.
+struct Held {
+    questions: usize,
+    texts: Vec<(Stream, String)>,
+}
+
+impl Held {
+    /// Keeps a text if there is a question open.
+    fn keep(&mut self, stream: Stream, text: &str) -> bool {
+        let is_open = self.questions > 0;
+        if is_open {
+            self.texts.push((stream, text.to_owned()));
+        }
+        is_open
+    }
+}
+
+fn held() -> MutexGuard<'static, Held> {
+    static HELD: Mutex<Held> = Mutex::new(Held {
+        questions: 0,
+        texts: Vec::new(),
+    });
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// While it lives, nothing is written to the terminal but the question.
+pub struct Hold;
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut held = held();
+        held.questions = held.questions.saturating_sub(1);
+        if held.questions > 0 {
+            return;
+        }
+        for (stream, text) in std::mem::take(&mut held.texts) {
+            // Only what goes to a terminal was kept. One that is gone is noticed by whoever writes next.
+            let _ = match stream {
+                Stream::Stdout => io::stdout().write_all(escape_controls(&text).as_bytes()),
+                Stream::Stderr => io::stderr().write_all(text.as_bytes()),
+            };
+        }
+        let _ = io::stdout().flush();
     }
 }
 

@@ -1,15 +1,18 @@
 //! KEY=VALUE arguments → the arguments of a tool or task.
 
+use std::collections::HashMap;
+
 use decanus::Error;
 use decanus::base::Project;
 use decanus::base::files::read_text;
 use decanus::base::names::did_you_mean;
 use decanus::chat::ToolDefinition;
-use decanus::chat::definition::takes_list;
+use decanus::chat::definition::{json_written, takes_list};
 use serde_json::{Map, Value};
 
-/// The arguments that some pairs stand for. A repeated key makes a list, as does a single one for a list parameter
-/// unless it is JSON already; `@FILE` stands for the text of a file. Types are left to the schema.
+/// The arguments that some pairs stand for. A repeated key makes a list, as does a single one for a parameter that is
+/// always a list; JSON of an object or list is that where the schema allows it; `@FILE` stands for the text of a file.
+/// Types are left to the schema.
 ///
 /// # Errors
 /// Unknown keys and files that can't be read.
@@ -19,6 +22,8 @@ pub fn collect(
     project: &Project,
 ) -> Result<Map<String, Value>, Error> {
     let mut map: Map<String, Value> = Map::new();
+    let mut first_texts: HashMap<&String, String> = HashMap::new();
+    let mut repeated: Vec<&String> = Vec::new();
     for (key, written) in pairs {
         let Some((_, schema)) = definition.properties().find(|(name, _)| *name == key) else {
             return Err(unknown(key, definition));
@@ -27,15 +32,27 @@ pub fn collect(
             Some(file) => read_text(&project.user_path(file)).map_err(|e| Error::usage(format!("{key}: {e}")))?,
             None => written.clone(),
         };
-        let is_list = takes_list(schema);
         match map.get_mut(key) {
-            Some(Value::Array(items)) => items.push(Value::String(value)),
-            Some(other) => *other = Value::Array(vec![other.take(), Value::String(value)]),
-            None if is_list && !value.trim_start().starts_with('[') => {
-                map.insert(key.clone(), Value::Array(vec![Value::String(value)]));
+            // The first was taken for what it is by itself, and is now an item.
+            Some(_) if !repeated.contains(&key) => {
+                repeated.push(key);
+                let first = first_texts.remove(key).unwrap_or_default();
+                map.insert(key.clone(), vec![first, value].into());
             }
-            None => {
-                map.insert(key.clone(), Value::String(value));
+            Some(Value::Array(items)) => items.push(Value::String(value)),
+            _ => {
+                let read = json_written(&value, schema);
+                let is_item = read.is_none() && takes_list(schema) && !value.trim_start().starts_with('[');
+                first_texts.insert(key, value.clone());
+                let text = Value::String(value);
+                map.insert(
+                    key.clone(),
+                    match read {
+                        Some(read) => read,
+                        None if is_item => vec![text].into(),
+                        None => text,
+                    },
+                );
             }
         }
     }
@@ -73,4 +90,54 @@ fn unknown(key: &str, definition: &ToolDefinition) -> Error {
         "{} has no parameter `{key}`{guess} (parameters: {list})",
         definition.name
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn value(schema: Value, written: &[&str]) -> Value {
+        let definition = ToolDefinition {
+            name: "t".into(),
+            parameters: json!({"type": "object", "properties": {"p": schema}}),
+            ..ToolDefinition::default()
+        };
+        let dir = std::env::temp_dir();
+        let project = Project::find(&dir).unwrap();
+        let pairs: Vec<(String, String)> = written.iter().map(|w| ("p".to_owned(), (*w).to_owned())).collect();
+        collect(&pairs, &definition, &project).unwrap()["p"].take()
+    }
+
+    #[test]
+    fn what_is_written_is_what_the_schema_allows() {
+        let any = || json!({"type": ["object", "array", "string"]});
+        let list = || json!({"type": "array", "items": {"type": "string"}});
+        let maybe_list = || json!({"type": ["array", "null"]});
+        let by_name = || json!({"type": ["array", "object", "null"]});
+        let either = || json!({"anyOf": [{"type": "array"}, {"type": "null"}]});
+        for (schema, written, expected) in [
+            (any(), &["hello"][..], json!("hello")),
+            (any(), &[r#"{"a": 1}"#], json!({"a": 1})),
+            (any(), &["[1, 2]"], json!([1, 2])),
+            (any(), &["[not json"], json!("[not json")),
+            (any(), &["a", "b"], json!(["a", "b"])),
+            (any(), &["a", "b", "c"], json!(["a", "b", "c"])),
+            (list(), &["a"], json!(["a"])),
+            (list(), &["{\"a\": 1}"], json!(["{\"a\": 1}"])),
+            (list(), &[r#"["a"]"#], json!(["a"])),
+            (list(), &[r#"["a"]"#, "b"], json!(["[\"a\"]", "b"])),
+            // The schema's check names the fault.
+            (list(), &["[a"], json!("[a")),
+            (maybe_list(), &["a"], json!(["a"])),
+            (either(), &["a"], json!(["a"])),
+            (by_name(), &[r#"{"a": 1}"#], json!({"a": 1})),
+            (by_name(), &["[1]"], json!([1])),
+            (json!({"type": "string"}), &[r#"{"a": 1}"#], json!(r#"{"a": 1}"#)),
+            (json!({"type": "integer"}), &["7"], json!("7")),
+            (json!({}), &["7"], json!("7")),
+        ] {
+            assert_eq!(value(schema.clone(), written), expected, "{schema} {written:?}");
+        }
+    }
 }

@@ -302,6 +302,7 @@ impl Decanus {
         self.offer_check(&mut offers).await?;
         let registry = Arc::new(ToolRegistry::new(offers));
         warnings.extend(registry.warnings().iter().cloned());
+        warnings.extend(self.unknown_rules(&registry).await);
         if let Some(choice) = &options.tool_choice {
             let known = ["auto", "none", "required"].contains(&choice.as_str()) || registry.get(choice).is_some();
             if !known {

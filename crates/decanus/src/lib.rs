@@ -167,12 +167,36 @@ impl Decanus {
         Ok(ToolRegistry::resolve(&self.sources, specs.iter().map(String::as_str)).await?)
     }
 
+    /// The names in `[approve]` of decanus.toml that are of no tool in reach: such a rule asks for nothing.
+    pub(crate) async fn unknown_rules(&self, registry: &ToolRegistry) -> Vec<String> {
+        let rules = &self.settings.approve.tools;
+        if rules.is_empty() {
+            return Vec::new();
+        }
+        let mut known: Vec<String> = registry.entries().flat_map(|e| e.names()).collect();
+        for source in &self.sources {
+            known.extend(source.names().await);
+            // A source that can't be read says so where its tools are wanted.
+            for (group, found) in source.list().await.unwrap_or_default() {
+                let name = &found.definition().name;
+                known.extend([format!("{group}/{name}"), format!("{group}_{name}"), name.clone()]);
+            }
+        }
+        let unknown = rules.keys().filter(|rule| !known.contains(rule));
+        let warning = |rule: &String| {
+            let guess = base::names::did_you_mean(rule, known.iter().map(String::as_str));
+            format!("decanus.toml: [approve] names `{rule}`, which is no tool here{guess}")
+        };
+        unknown.map(warning).collect()
+    }
+
     /// What a chat that the user named may read and do: files of the project, of the allowed paths, and beside the chat;
     /// commands if `allow_cmd` or decanus.toml say so.
     pub fn lookup(&self, chat: Option<&Path>, allow_cmd: bool) -> Lookup {
         Lookup {
             working_dir: self.project.working_dir.clone(),
             readable: self.readable(),
+            kept: builtin::CREDENTIALS.map(|name| self.project.home.join(name)).into(),
             beside: chat.and_then(Path::parent).map(Path::to_owned),
             chats: self.project.search("chats"),
             named_by_user: true,

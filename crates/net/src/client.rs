@@ -474,7 +474,7 @@ fn head(travel: &Travel, response: &reqwest::Response) -> Reply {
         truncated: false,
         url: travel.target.url.clone(),
     };
-    reply.redact(&travel.secrets);
+    reply.redact(&travel.secrets, travel.max_body);
     reply
 }
 
@@ -529,7 +529,7 @@ async fn read(travel: Travel, response: reqwest::Response, limits: &Limits) -> R
         reply.body.truncate(travel.max_body);
         reply.truncated = true;
     }
-    reply.redact(&travel.secrets);
+    reply.redact(&travel.secrets, travel.max_body);
     Ok(reply)
 }
 

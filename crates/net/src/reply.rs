@@ -1,6 +1,7 @@
 //! What came back.
 
 use decanus_base::Secret;
+use decanus_base::redact::redact_bytes;
 use url::Url;
 
 /// An answer.
@@ -24,24 +25,18 @@ impl Reply {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
-    /// Takes out what must not be seen, however a URL or JSON would write it.
-    pub(crate) fn redact(&mut self, secrets: &[Secret]) {
-        const IN_PLACE: &str = "[REDACTED]";
-        for secret in secrets.iter().map(Secret::expose) {
-            // Short ones would be found everywhere.
-            if secret.len() < 6 {
-                continue;
+    /// Takes out what must not be seen, however it is written, and what a cut left of it. The body does not get longer than
+    /// `limit` by that.
+    pub(crate) fn redact(&mut self, secrets: &[Secret], limit: usize) {
+        for (_, value) in &mut self.headers {
+            if let Some(clean) = redact_bytes(value.as_bytes(), secrets, false) {
+                *value = String::from_utf8_lossy(&clean).into_owned();
             }
-            let encoded: String = url::form_urlencoded::byte_serialize(secret.as_bytes()).collect();
-            let quoted = serde_json::Value::from(secret).to_string();
-            for form in [secret, &encoded, quoted.trim_matches('"')] {
-                for (_, value) in &mut self.headers {
-                    if value.contains(form) {
-                        *value = value.replace(form, IN_PLACE);
-                    }
-                }
-                replace(&mut self.body, form.as_bytes(), IN_PLACE.as_bytes());
-            }
+        }
+        if let Some(clean) = redact_bytes(&self.body, secrets, self.truncated) {
+            self.body = clean;
+            self.truncated |= self.body.len() > limit;
+            self.body.truncate(limit);
         }
     }
 
@@ -56,8 +51,12 @@ impl Reply {
         value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
     }
 
-    /// Whether the body is text, by its media type, or by its first bytes when there is none.
+    /// Whether the body is text: by its media type, unless it begins as no text does; by its first bytes alone when there is
+    /// no type.
     pub fn is_text(&self) -> bool {
+        if binary_kind(&self.body).is_some() {
+            return false;
+        }
         let media_type = self.media_type();
         if media_type.is_empty() {
             return !looks_binary(&self.body);
@@ -74,17 +73,6 @@ impl Reply {
             body = whole_characters(body);
         }
         encoding.decode(body).0.into_owned()
-    }
-}
-
-fn replace(body: &mut Vec<u8>, what: &[u8], with: &[u8]) {
-    let mut at = 0;
-    while let Some(found) = body
-        .get(at..)
-        .and_then(|b| b.windows(what.len()).position(|w| w == what))
-    {
-        body.splice(at + found..at + found + what.len(), with.iter().copied());
-        at += found + with.len();
     }
 }
 
@@ -120,6 +108,21 @@ pub(crate) fn is_text_type(media_type: &str) -> bool {
         || media_type.ends_with("+xml")
         || media_type.ends_with("+yaml")
         || TEXTS.contains(&media_type)
+}
+
+/// What a body is that begins as only a file which is no text does, whatever type is stated.
+pub(crate) fn binary_kind(body: &[u8]) -> Option<&'static str> {
+    match body {
+        [b'%', b'P', b'D', b'F', b'-', ..] => Some("a PDF document"),
+        [0x89, b'P', b'N', b'G', b'\r', b'\n', ..] => Some("a PNG picture"),
+        [0xff, 0xd8, 0xff, ..] => Some("a JPEG picture"),
+        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some("a GIF picture"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("a WebP picture"),
+        [b'P', b'K', 3, 4, ..] => Some("a ZIP archive, or a document made as one"),
+        [0x1f, 0x8b, 8, ..] => Some("gzip data"),
+        [0x7f, b'E', b'L', b'F', ..] => Some("a program"),
+        _ => None,
+    }
 }
 
 /// Whether a body without a type is no text: text has no NUL, but for UTF-16, which says so first.
@@ -185,5 +188,38 @@ mod tests {
         }
         assert!(reply("", b"plain", false).is_text() && !reply("", b"a\0b", false).is_text());
         assert!(reply("", b"\xff\xfea\0", false).is_text());
+        // The bytes go before a wrong type.
+        for body in [
+            b"%PDF-1.7\n".as_slice(),
+            b"\x89PNG\r\n\x1a\n",
+            b"GIF89a",
+            b"\xff\xd8\xff\xe0",
+            b"RIFF\0\0\0\0WEBP",
+        ] {
+            assert!(!reply("text/html", body, false).is_text(), "{body:?}");
+        }
+        assert!(reply("text/plain", b"GIF8 is a word", false).is_text());
+    }
+
+    #[test]
+    fn secrets_are_taken_out_and_no_cut_leaves_a_part() {
+        let secrets = [Secret::new("SENTINEL/+&<x>"), Secret::new("pw1")];
+        let body = br#"{"a":"SENTINEL\/\u002B\u0026\u003cx\u003E","b":"SENTINEL/&#43;&amp;&lt;x&gt;","c":"SENTINEL%2f%2b%26%3cx%3e","d":"pw1"}"#;
+        let mut whole = reply("application/json", body, false);
+        whole
+            .headers
+            .push(("x-key".into(), "pw1; SENTINEL%2F%2B%26%3Cx%3E".into()));
+        whole.redact(&secrets, 1000);
+        assert_eq!(
+            whole.text(),
+            r#"{"a":"[REDACTED]","b":"[REDACTED]","c":"[REDACTED]","d":"[REDACTED]"}"#
+        );
+        assert_eq!(whole.header("x-key"), Some("[REDACTED]; [REDACTED]"));
+        let mut cut = reply("text/plain", b"key: SENTINEL%2", true);
+        cut.redact(&secrets, 1000);
+        assert_eq!(cut.text(), "key: ");
+        let mut short = reply("text/plain", b"pw1 and more", false);
+        short.redact(&secrets, 12);
+        assert_eq!((short.text().as_str(), short.truncated), ("[REDACTED] a", true));
     }
 }

@@ -35,9 +35,16 @@ impl ApprovalPolicy {
         }
     }
 
-    /// Whether a call has to be asked for.
-    pub fn asks(&self, tool: &str, is_destructive: bool) -> bool {
-        match self.tools.get(tool).copied().unwrap_or(self.others) {
+    /// Whether a call has to be asked for. The tool is known by several names (see [`crate::registry::Entry::names`]); of the rules
+    /// for these the strictest holds.
+    pub fn asks<'a>(&self, names: impl IntoIterator<Item = &'a str>, is_destructive: bool) -> bool {
+        let strictness = |approve: &Approve| match approve {
+            Approve::Always => 2,
+            Approve::Destructive => 1,
+            Approve::Never => 0,
+        };
+        let rules = names.into_iter().filter_map(|name| self.tools.get(name)).copied();
+        match rules.max_by_key(strictness).unwrap_or(self.others) {
             Approve::Always => true,
             Approve::Destructive => is_destructive,
             Approve::Never => false,
@@ -105,11 +112,15 @@ mod tests {
     #[test]
     fn a_tool_s_own_rule_goes_before_that_of_all() {
         let mut policy = ApprovalPolicy::default();
-        assert!(policy.asks("write_file", true) && !policy.asks("echo", false));
+        assert!(policy.asks(["write_file"], true) && !policy.asks(["echo"], false));
         policy.tools.insert("write_file".into(), Approve::Never);
         policy.tools.insert("echo".into(), Approve::Always);
-        assert!(!policy.asks("write_file", true) && policy.asks("echo", false));
-        assert!(ApprovalPolicy::all(Approve::Always).asks("x", false));
+        assert!(!policy.asks(["write_file"], true) && policy.asks(["echo"], false));
+        assert!(ApprovalPolicy::all(Approve::Always).asks(["x"], false));
+        // By whatever name: the strictest rule.
+        policy.tools.insert("builtin_echo".into(), Approve::Never);
+        assert!(policy.asks(["builtin_echo", "echo", "builtin/echo"], false));
+        assert!(policy.asks(["echo", "builtin_echo"], false));
         assert_eq!(
             "sometimes".parse::<Approve>().unwrap_err(),
             "`sometimes` is none of always, destructive, never"

@@ -27,8 +27,15 @@ pub(crate) fn coerced(value: &Value, schema: &Value) -> Result<Option<Value>, St
     if declared.peek().is_none() || declared.any(|t| is_of(value, t)) {
         return coerced_items(value, schema);
     }
+    // Of a text and an object or list, a number is neither; only where a text is all that can be meant is it made one.
+    let takes_structure = types.clone().any(|t| t == "object" || t == "array");
+    let is_meant = |t: &str| t != "string" || !takes_structure;
     let mut first_error = None;
     for t in types {
+        if !is_meant(t) {
+            first_error.get_or_insert_with(|| mismatch("String", value));
+            continue;
+        }
         match to_type(value, t) {
             Ok(v) => {
                 let items = coerced_items(&v, schema)?;
@@ -69,7 +76,7 @@ fn is_of(value: &Value, t: &str) -> bool {
 }
 
 fn to_type(value: &Value, t: &str) -> Result<Value, String> {
-    let fail = |expected: &str| Err(format!("expected {expected}, got {} ({})", kind(value), brief(value)));
+    let fail = |expected: &str| Err(mismatch(expected, value));
     match (t, value) {
         ("string", Value::Number(n)) => Ok(Value::String(n.to_string())),
         ("string", Value::Bool(b)) => Ok(Value::String(b.to_string())),
@@ -97,6 +104,10 @@ fn to_type(value: &Value, t: &str) -> Result<Value, String> {
         ("object", _) => fail("Hash"),
         (other, _) => fail(other),
     }
+}
+
+fn mismatch(expected: &str, value: &Value) -> String {
+    format!("expected {expected}, got {} ({})", kind(value), brief(value))
 }
 
 fn kind(value: &Value) -> &'static str {

@@ -226,7 +226,7 @@ impl Dispatcher {
                 Decision::Answer(output) => return Ok(*output),
             }
         }
-        if self.from_model && run.approval().asks(&call.name, entry.tool.is_destructive(&args)) {
+        if self.from_model && entry.must_be_asked_for(run.approval(), &args) {
             let shown = FunctionCall {
                 arguments: Arguments::Object(args.clone().into_owned()),
                 ..call.clone()

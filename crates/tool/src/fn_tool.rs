@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::coerce::brief;
 use crate::tool::{Args, Tool, ToolContext, ToolError, ToolOutput};
 
 type Function<A> =
@@ -25,7 +26,67 @@ pub struct FnTool<A> {
     definition: ToolDefinition,
     function: Function<A>,
     is_destructive: Option<Judgement>,
+    /// The whole numbers among the parameters.
+    ranges: Vec<Range>,
     arguments: PhantomData<fn(A)>,
+}
+
+/// What a parameter of a whole number can hold.
+struct Range {
+    name: String,
+    min: i128,
+    max: i128,
+}
+
+impl Range {
+    /// Those of a type's schema, whose formats name Rust's types.
+    fn all(schema: &Value) -> Vec<Self> {
+        let properties = schema.get("properties").and_then(Value::as_object);
+        let range = |(name, schema): (&String, &Value)| {
+            let format = |s: &Value| Some(s.get("format")?.as_str()?.to_owned());
+            let format = format(schema).or_else(|| format(schema.get("items")?))?;
+            let (min, max) = match format.as_str() {
+                "int64" | "int" => (i64::MIN.into(), i64::MAX.into()),
+                "uint64" | "uint" => (0, u64::MAX.into()),
+                "int32" => (i32::MIN.into(), i32::MAX.into()),
+                "uint32" => (0, u32::MAX.into()),
+                "int16" => (i16::MIN.into(), i16::MAX.into()),
+                "uint16" => (0, u16::MAX.into()),
+                "int8" => (i8::MIN.into(), i8::MAX.into()),
+                "uint8" => (0, u8::MAX.into()),
+                _ => return None,
+            };
+            // What the schema says beside is the tighter bound.
+            let said = |key: &str| schema.get(key).and_then(Value::as_i64).map(i128::from);
+            Some(Self {
+                name: name.clone(),
+                min: said("minimum").unwrap_or(min).max(min),
+                max: said("maximum").unwrap_or(max).min(max),
+            })
+        };
+        properties.into_iter().flatten().filter_map(range).collect()
+    }
+
+    /// The value, when it is out of the range.
+    fn breach<'a>(&self, args: &'a Args) -> Option<&'a Value> {
+        let is_out = |value: &Value| match value {
+            // More digits than fit here are out of any range.
+            Value::Number(number) => number
+                .to_string()
+                .parse::<i128>()
+                .map_or_else(|e| is_overflow(&e), |n| n < self.min || n > self.max),
+            _ => false,
+        };
+        match args.get(&self.name)? {
+            Value::Array(items) => items.iter().find(|v| is_out(v)),
+            one => Some(one).filter(|v| is_out(v)),
+        }
+    }
+}
+
+fn is_overflow(error: &std::num::ParseIntError) -> bool {
+    use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+    matches!(error.kind(), PosOverflow | NegOverflow)
 }
 
 impl<A> FnTool<A>
@@ -56,10 +117,13 @@ where
         F: Fn(A, ToolContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<ToolOutput, ToolError>> + Send + 'static,
     {
+        let mut schema = parameters::<A>();
+        let ranges = Range::all(&schema);
+        drop_formats(&mut schema);
         let definition = ToolDefinition {
             name: name.into(),
             description: description.into(),
-            parameters: parameters::<A>(),
+            parameters: schema,
             ..ToolDefinition::default()
         };
         let function: Function<A> = Box::new(move |args, cx| Box::pin(function(args, cx)));
@@ -67,6 +131,7 @@ where
             definition,
             function,
             is_destructive: None,
+            ranges,
             arguments: PhantomData,
         }
     }
@@ -119,7 +184,6 @@ fn parameters<A: JsonSchema>() -> Value {
         map.remove("title");
         map.remove("description");
     }
-    drop_formats(&mut schema);
     schema
 }
 
@@ -160,8 +224,73 @@ where
     }
 
     async fn call(&self, args: Args, cx: &ToolContext) -> Result<ToolOutput, ToolError> {
+        for range in &self.ranges {
+            if let Some(value) = range.breach(&args) {
+                let Range { name, min, max } = range;
+                let (tool, value) = (&self.definition.name, brief(value));
+                return Err(ToolError::argument(format!(
+                    "Parameter '{name}' for tool '{tool}': expected Integer from {min} to {max}, got {value}"
+                )));
+            }
+        }
         let args = serde_json::from_value(Value::Object(args))
             .map_err(|e| ToolError::argument(format!("arguments for tool '{}': {e}", self.definition.name)))?;
         (self.function)(args, cx.clone()).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Run;
+    use schemars::JsonSchema;
+    use serde::Deserialize;
+    use serde_json::json;
+
+    #[derive(Deserialize, JsonSchema)]
+    struct Numbers {
+        /// A comment.
+        a: Option<i64>,
+        b: Option<u32>,
+        c: Option<Vec<u8>>,
+    }
+
+    #[tokio::test]
+    async fn a_number_beyond_the_range_is_named_with_its_limits() {
+        let tool = FnTool::new("t", "", |n: Numbers, _| async move { Ok(json!([n.a, n.b, n.c])) });
+        let call = async |text: &str| {
+            let cx = ToolContext::new("c", &Run::builder("/nowhere").build());
+            let outcome = tool.call(serde_json::from_str(text).unwrap(), &cx).await;
+            outcome.map(|o| o.value.to_string()).unwrap_or_else(|e| e.to_string())
+        };
+        let most = r#"{"a":9223372036854775807,"b":4294967295,"c":[255]}"#;
+        assert_eq!(call(most).await, "[9223372036854775807,4294967295,[255]]");
+        for (text, says) in [
+            (
+                r#"{"a":9223372036854775808}"#,
+                "Parameter 'a' for tool 't': expected Integer from -9223372036854775808 to 9223372036854775807, got \
+                 9223372036854775808",
+            ),
+            (
+                r#"{"a":-99999999999999999999}"#,
+                "Parameter 'a' for tool 't': expected Integer from",
+            ),
+            (
+                r#"{"a":9999999999999999999999999999999999999999999999}"#,
+                "Parameter 'a' for tool 't': expected Integer from",
+            ),
+            (
+                r#"{"b":4294967296}"#,
+                "Parameter 'b' for tool 't': expected Integer from 0 to 4294967295",
+            ),
+            (
+                r#"{"c":[1,256]}"#,
+                "Parameter 'c' for tool 't': expected Integer from 0 to 255, got 256",
+            ),
+        ] {
+            let said = call(text).await;
+            assert!(said.starts_with(says), "{text}: {said}");
+        }
+        assert!(!tool.definition().parameters.to_string().contains("format"));
     }
 }

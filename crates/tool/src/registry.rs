@@ -6,10 +6,11 @@ use std::sync::Arc;
 use decanus_base::names::did_you_mean;
 use decanus_chat::{Arguments, ToolDefinition};
 
+use crate::approval::ApprovalPolicy;
 use crate::offer::Offer;
 use crate::schema::{Checker, Prepared, prepare_with};
 use crate::source::{SourceError, ToolSource};
-use crate::tool::{Tool, ToolError};
+use crate::tool::{Args, Tool, ToolError};
 
 /// A tool of the registry.
 #[derive(Clone)]
@@ -25,6 +26,27 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// The names by which a person may know the tool: that of the registry, its own, and its own with its group, as a
+    /// prefix and as `GROUP/NAME`.
+    pub fn names(&self) -> [String; 4] {
+        let (group, own) = (&self.group, &self.tool.definition().name);
+        [
+            self.definition.name.clone(),
+            own.clone(),
+            format!("{group}_{own}"),
+            format!("{group}/{own}"),
+        ]
+    }
+
+    /// Whether the user has to be asked for a call of it.
+    pub(crate) fn must_be_asked_for(&self, policy: &ApprovalPolicy, args: &Args) -> bool {
+        let is_destructive = self.tool.is_destructive(args);
+        if policy.tools.is_empty() {
+            return policy.asks([], is_destructive);
+        }
+        policy.asks(self.names().iter().map(String::as_str), is_destructive)
+    }
+
     /// A call's arguments as the tool gets them: what is unmistakable is repaired, and all of it fits the schema. The
     /// schema is compiled at the first call.
     ///
@@ -167,6 +189,25 @@ mod tests {
 
     fn tool(name: &str) -> Arc<dyn Tool> {
         Arc::new(FnTool::new(name, "", |_: Nothing, _| async { Ok(()) }))
+    }
+
+    #[test]
+    fn a_rule_holds_by_any_name_of_a_tool() {
+        use decanus_base::settings::Approve;
+        let registry = ToolRegistry::new([("builtin", "echo"), ("W", "echo")].map(|(g, n)| (g.to_owned(), tool(n))));
+        let asked = |rule: &str| {
+            let mut policy = ApprovalPolicy::default();
+            policy.tools.insert(rule.into(), Approve::Always);
+            let asked = registry
+                .entries()
+                .filter(|e| e.must_be_asked_for(&policy, &Args::new()));
+            asked.map(|e| e.definition.name.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(asked("echo"), ["W_echo", "builtin_echo"]);
+        assert_eq!(asked("builtin_echo"), ["builtin_echo"]);
+        assert_eq!(asked("W_echo"), ["W_echo"]);
+        assert_eq!(asked("W/echo"), ["W_echo"]);
+        assert!(asked("other").is_empty());
     }
 
     #[test]

@@ -224,6 +224,7 @@ pub struct Identity {
 #[derive(Clone)]
 struct Calls {
     identity: Identity,
+    chat: Option<PathBuf>,
     approval: ApprovalPolicy,
     interaction: Arc<dyn Interaction>,
     hooks: Vec<Arc<dyn ToolHook>>,
@@ -234,6 +235,7 @@ struct Calls {
 impl Default for Calls {
     fn default() -> Self {
         Self {
+            chat: None,
             identity: Identity::default(),
             approval: ApprovalPolicy::default(),
             interaction: Arc::new(Nobody),
@@ -290,6 +292,12 @@ impl RunBuilder {
     /// Who asks. The id of the invocation is that of the run.
     pub fn identity(mut self, identity: Identity) -> Self {
         self.calls.identity = identity;
+        self
+    }
+
+    /// The chat file that the run continues: no tool may write it.
+    pub fn chat(mut self, file: Option<PathBuf>) -> Self {
+        self.calls.chat = file;
         self
     }
 
@@ -374,6 +382,11 @@ impl Run {
     /// Who asks.
     pub fn identity(&self) -> &Identity {
         &self.0.calls.identity
+    }
+
+    /// The chat file that the run continues.
+    pub fn chat(&self) -> Option<&Path> {
+        self.0.calls.chat.as_deref()
     }
 
     /// Which calls the user is asked for.

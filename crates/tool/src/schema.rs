@@ -321,7 +321,12 @@ mod tests {
         assert_eq!(text(one(items, json!(["1", 2]))), "[1,2]");
         let union = json!({"type": ["object", "string"]});
         assert_eq!(text(one(union.clone(), json!("plain"))), "\"plain\"");
-        assert!(one(union, json!([1])).is_err());
+        assert!(one(union.clone(), json!([1])).is_err());
+        for scalar in [json!(5), json!(true)] {
+            let error = one(union.clone(), scalar).unwrap_err();
+            assert!(error.contains("expected Hash, got"), "{error}");
+        }
+        assert_eq!(text(one(json!({"type": ["string", "null"]}), json!(5))), "\"5\"");
     }
 
     #[test]

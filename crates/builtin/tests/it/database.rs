@@ -142,6 +142,7 @@ async fn nothing_is_changed() {
         ("SELECT 1; DROP TABLE t", "more than one statement"),
         ("SELECT 1; nonsense", "more than one statement"),
         ("", "the query is empty"),
+        ("SELECT 1\0; DROP TABLE t", "the query can't hold a NUL character"),
         (" ; -- nothing", "the query is empty"),
         ("SELEC 1", "SQL: near \"SELEC\": syntax error"),
         ("SELECT nme FROM t", "SQL: no such column: nme, at `nme FROM t`"),

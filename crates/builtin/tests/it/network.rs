@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use decanus_builtin::{Network, network_tools};
 use decanus_net::{AllowList, Client, Resolver};
 use decanus_testkit::{Reply, ScriptedServer};
-use decanus_tool::{Run, Tool, ToolContext, ToolError};
+use decanus_tool::{Run, Tool, ToolContext, ToolError, ToolOutput};
 use serde_json::{Value, json};
 
 /// Names of tests.
@@ -27,6 +27,10 @@ impl Resolver for Names {
 
 /// Calls a tool over a client for which `h.test` alone may lead to this machine.
 async fn call(name: &str, args: Value) -> Result<Value, (&'static str, String)> {
+    output(name, args).await.map(|o| o.value)
+}
+
+async fn output(name: &str, args: Value) -> Result<ToolOutput, (&'static str, String)> {
     let client = Client::builder()
         .resolver(Arc::new(Names))
         .allow(AllowList::parse("h.test").unwrap())
@@ -40,7 +44,7 @@ async fn call(name: &str, args: Value) -> Result<Value, (&'static str, String)> 
         ..ToolContext::new("c", &run)
     };
     match tool.call(args, &cx).await {
-        Ok(output) => Ok(output.value),
+        Ok(output) => Ok(output),
         Err(ToolError::Respond { class, message, .. }) => Err((class.as_str(), message)),
         Err(ToolError::Fatal(message)) => panic!("{message}"),
     }
@@ -276,4 +280,65 @@ async fn webhooks() {
             .0,
         "ToolHttpError"
     );
+}
+
+#[tokio::test]
+async fn what_a_webhook_answers_is_told_as_of_any_request() {
+    let server = ScriptedServer::with(|request| match request.path.as_str() {
+        "/picture" => Reply::new(200, "image/png", vec![0x89, 0, 0xff]),
+        "/wrong" => Reply::new(200, "text/html", b"%PDF-1.7\nrest".to_vec()),
+        _ => Reply::new(200, "text/plain", "a".repeat(1_000_001)),
+    });
+    let post = async |path: &str| {
+        let args = json!({"url": at(&server, path), "payload": "x"});
+        call("webhook_tool", args).await.unwrap()
+    };
+    assert_eq!(
+        post("/picture").await,
+        json!({"response_status": 200, "response_body": "", "binary": {"content_type": "image/png", "bytes": 3}})
+    );
+    assert_eq!(post("/wrong").await["binary"]["content_type"], "text/html");
+    let cut = post("/long").await;
+    assert_eq!(
+        (cut["response_body"].as_str().unwrap().len(), &cut["truncated"]),
+        (1_000_000, &json!(true))
+    );
+}
+
+#[tokio::test]
+async fn a_body_that_is_left_out_is_told_of() {
+    let server = ScriptedServer::always(Reply::new(200, "text/plain", "ok"));
+    for (method, body, is_told) in [
+        ("GET", json!({"a": 1}), true),
+        ("HEAD", json!([1]), true),
+        ("POST", json!({"a": 1}), false),
+        ("GET", json!(null), false),
+    ] {
+        let args = json!({"url": at(&server, "/"), "method": method, "body": body});
+        let notes = output("http_request", args).await.unwrap().notes;
+        let says = format!("a {method} request has no body: the one given was left out");
+        assert_eq!(notes.contains(&says), is_told, "{method} {body}: {notes:?}");
+    }
+}
+
+#[tokio::test]
+async fn pages_are_known_by_their_bytes() {
+    let server = ScriptedServer::with(|request| {
+        let body: &[u8] = match request.path.as_str() {
+            "/pdf" => b"%PDF-1.7\nrest",
+            "/png" => b"\x89PNG\r\n\x1a\n\0\0",
+            _ => b"RIFF\0\0\0\0WEBPVP8 ",
+        };
+        Reply::new(200, "text/html", body.to_vec())
+    });
+    for (path, says) in [
+        ("/pdf", "is a PDF: say which pages to read"),
+        ("/png", "is no text: it is a PNG picture"),
+        ("/webp", "is no text: it is a WebP picture"),
+    ] {
+        let (_, message) = call("read_webpage", json!({"url": at(&server, path)}))
+            .await
+            .unwrap_err();
+        assert!(message.contains(says), "{path}: {message}");
+    }
 }

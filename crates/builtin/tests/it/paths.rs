@@ -173,6 +173,123 @@ async fn what_steers_models_is_read_but_not_written() {
 }
 
 #[tokio::test]
+async fn chats_and_configuration_are_not_written_anywhere() {
+    let lab = full();
+    lab.write("inner/decanus.toml", "");
+    std::fs::create_dir_all(lab.path("data/agents")).unwrap();
+    std::fs::create_dir_all(lab.path("deep")).unwrap();
+    lab.write("c.chat", "user: q\n");
+    lab.link("c.chat", "notes.txt");
+    lab.link("inner", "linked");
+    for name in [
+        "c.chat",
+        "C.CHAT",
+        "notes.txt",
+        "new.chat",
+        "deep/new.Chat",
+        "deep/decanus.toml",
+        "deep/Decanus.TOML",
+        "deep/workflow.yaml",
+        "deep/agent.yaml",
+        "deep/mcp.json",
+        "deep/.decanus/consent.json",
+        "kbs/K/a.tsv",
+        "Workflows/W/run.py",
+        "endpoints/e.yaml",
+        "prices.tsv",
+        "inner/agents/a.md",
+        "linked/workflows/W/run.py",
+    ] {
+        let args = json!({"path": name, "content": "evil", "overwrite": true});
+        let said = lab.refused("write_file", args).await;
+        assert!(said.contains("may not be written"), "{name}: {said}");
+        assert!(
+            said.contains("`allow_path:` in the chat") && !said.contains("allow_write_path"),
+            "{name}: {said}"
+        );
+    }
+    assert_eq!(lab.read("c.chat"), "user: q\n");
+    // Folders of these names that are no project's are ordinary ones.
+    for name in ["data/agents/a.py", "deep/workflows/ci.txt", "chatter.txt"] {
+        let args = json!({"path": name, "content": "fine"});
+        lab.call("write_file", args).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn no_grant_opens_the_chat_that_a_call_is_part_of() {
+    let lab = full();
+    lab.write("talk.txt", "user: q\n");
+    lab.link("talk.txt", "other.txt");
+    let run = decanus_tool::Run::builder(lab.path(".decanus/results"))
+        .chat(Some(lab.path("talk.txt")))
+        .permissions(Permissions {
+            write: vec![lab.root().join("talk.txt")],
+            ..Permissions::default()
+        })
+        .approval(crate::place::approved())
+        .build();
+    for name in ["talk.txt", "other.txt"] {
+        let args = json!({"path": name, "content": "allow_path: /", "overwrite": true});
+        let (_, said) = lab.call_in("write_file", args, &run).await.unwrap_err();
+        assert!(said.contains("is the chat that this call is part of"), "{said}");
+    }
+    assert_eq!(lab.read("talk.txt"), "user: q\n");
+    lab.call_in("read_file", json!({"path": "talk.txt"}), &run)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn nothing_opens_the_credentials_of_the_user() {
+    let lab = full();
+    for name in ["auth/key.txt", "auth/a.yaml", "consent.json", "endpoints/mine.yaml"] {
+        lab.write(&format!("../home/{name}"), "needle");
+    }
+    lab.write("../home/other.txt", "fine");
+    let home = lab.path("../home").canonicalize().unwrap();
+    let home = home.display();
+    lab.write(
+        "decanus.toml",
+        format!(
+            "allowed_paths = ['{home}', '{home}/auth', '{home}/auth/key.txt', '{home}/consent.json', '{home}/endpoints']\n"
+        ),
+    );
+    for name in [
+        "auth/key.txt",
+        "auth/a.yaml",
+        "consent.json",
+        "endpoints/mine.yaml",
+        "auth",
+    ] {
+        let path = format!("{home}/{name}");
+        for (tool, args) in [
+            ("read_file", json!({"path": path})),
+            ("search_files", json!({"path": path, "pattern": "needle"})),
+            ("sql_query", json!({"database": path, "query": "SELECT 1"})),
+        ] {
+            let said = lab.refused(tool, args).await;
+            assert!(said.contains("nothing opens it to tools"), "{tool} {name}: {said}");
+        }
+        let run = lab.run_with(Permissions {
+            write: vec![lab.path("../home").canonicalize().unwrap(), path.clone().into()],
+            ..Permissions::default()
+        });
+        let args = json!({"path": path, "content": "x", "overwrite": true});
+        let (_, said) = lab.call_in("write_file", args, &run).await.unwrap_err();
+        assert!(said.contains("nothing opens it to tools"), "{name}: {said}");
+    }
+    let found = lab
+        .call("search_files", json!({"path": format!("{home}"), "pattern": "needle"}))
+        .await
+        .unwrap();
+    assert!(found.contains("no line fits"), "{found}");
+    lab.call("read_file", json!({"path": format!("{home}/other.txt")}))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
 async fn paths_that_were_allowed_are_open() {
     let lab = full();
     let outside = lab.path("../outside").canonicalize().unwrap();

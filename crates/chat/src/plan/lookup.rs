@@ -17,6 +17,8 @@ pub struct Lookup {
     pub working_dir: PathBuf,
     /// The folders and files that may be read: the project's root, and the allowed paths.
     pub readable: Vec<PathBuf>,
+    /// The folders and files that are never read, whatever else is said: the user's credentials.
+    pub kept: Vec<PathBuf>,
     /// The folders of chats on the search path, in which a path is looked up last.
     pub chats: Vec<PathBuf>,
     /// The folder of the chat that the user named: what is below it may be read, but for hidden files and folders.
@@ -128,6 +130,9 @@ impl Lookup {
             let Ok(real) = path.canonicalize() else { continue };
             return match self.may_read(&real) {
                 true => Ok(Found { path, real }),
+                false if self.is_kept(&real) => Err(Some(format!(
+                    "`{written}` holds credentials, which nothing opens to chats"
+                ))),
                 false => Err(Some(format!(
                     "`{written}` is outside the project and the allowed paths"
                 ))),
@@ -136,8 +141,19 @@ impl Lookup {
         Err(None)
     }
 
+    /// Whether a path (absolute, without links) is among what is never read.
+    fn is_kept(&self, real: &Path) -> bool {
+        self.kept
+            .iter()
+            .map(|kept| real_of(kept))
+            .any(|kept| real.starts_with(kept))
+    }
+
     /// Whether a path (absolute, without links) is inside what may be read.
     pub fn may_read(&self, real: &Path) -> bool {
+        if self.is_kept(real) {
+            return false;
+        }
         let readable = self.readable.iter().chain(&self.chats);
         if readable.map(|dir| real_of(dir)).any(|dir| real.starts_with(dir)) {
             return true;
@@ -262,6 +278,12 @@ mod tests {
             ..lookup
         };
         assert!(allowed.find("link/secret", &base.join("p/sub")).is_ok());
+        let kept = Lookup {
+            kept: vec![base.join("out")],
+            ..allowed
+        };
+        let why = kept.find("link/secret", &base.join("p/sub")).unwrap_err();
+        assert!(why.unwrap().contains("holds credentials"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::definition::takes_list;
+use crate::definition::{json_written, takes_list};
 
 /// One word, with what its quotes held together taken apart from what they did not.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -29,10 +29,12 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// The value for a parameter of this JSON Schema: for a list its items, else the text. Types are left to the check
-    /// against the schema.
+    /// The value for a parameter of this JSON Schema: an object or a list that is written as JSON, for a list its items,
+    /// else the text. Types are left to the check against the schema.
     pub fn value(&self, schema: &Value) -> Value {
-        if takes_list(schema) && !self.text.trim_start().starts_with('[') {
+        if let Some(value) = json_written(&self.text, schema) {
+            value
+        } else if takes_list(schema) && !self.text.trim_start().starts_with('[') {
             self.items.iter().cloned().map(Value::String).collect()
         } else {
             Value::String(self.text.clone())
@@ -156,7 +158,12 @@ mod tests {
         assert!(words("http://x/?q=1").unwrap()[0].pair().is_none());
         let list = json!({"type": "array"});
         assert_eq!(pair("a=b,c").value(&list), json!(["b", "c"]));
-        assert_eq!(pair("a='[1, 2]'").value(&list), json!("[1, 2]"));
+        assert_eq!(pair("a='[1, 2]'").value(&list), json!([1, 2]));
+        let either = json!({"type": ["object", "array", "string"]});
+        assert_eq!(pair("a=b,c").value(&either), json!("b,c"), "a text stays one");
+        assert_eq!(pair("a='{\"x\": 1}'").value(&either), json!({"x": 1}));
+        assert_eq!(pair("a='{x}'").value(&either), json!("{x}"));
+        assert_eq!(pair("a='[1]'").value(&json!({"type": "string"})), json!("[1]"));
         assert_eq!(pair("a=b,c").value(&json!({"type": "string"})), json!("b,c"));
     }
 }

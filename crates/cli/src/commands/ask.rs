@@ -145,6 +145,7 @@ pub async fn answer(
         .run()
         .limits(session.limits.clone())
         .permissions(session.permissions.clone())
+        .chat(chat.clone())
         .approval(approval(decanus, args))
         .interaction(Arc::new(Terminal::new(out)))
         .cancel(cx.signals.token.clone())

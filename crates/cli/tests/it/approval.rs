@@ -96,6 +96,91 @@ fn on_a_terminal_the_user_decides() {
     assert!(said.contains("ToolArgumentError"), "{said}");
 }
 
+/// As [`PTY`], for a person who takes two seconds.
+fn slow_pty() -> String {
+    let answer = "        os.write(fd, sys.argv[1]";
+    assert!(PTY.contains(answer));
+    PTY.replace(answer, &format!("        time.sleep(2)\n{answer}"))
+        .replace("import os,", "import time, os,")
+}
+
+#[test]
+fn no_line_of_another_call_lands_behind_an_open_question() {
+    let server = ScriptedServer::with(|request| {
+        let body = request.json();
+        let messages = body["messages"].as_array().cloned().unwrap_or_default();
+        if messages.iter().any(|m| m["role"] == "tool") {
+            return Reply::chat_text("done");
+        }
+        Reply::chat_calls(&[
+            (
+                "c1",
+                "webhook_tool",
+                json!({"url": "http://127.0.0.1:9/", "payload": {"a": 1}}),
+            ),
+            ("c2", "slow", json!({})),
+        ])
+    });
+    let s = Sandbox::new();
+    s.endpoint("e", &server.url());
+    s.write(
+        "workflows/W/workflow.yaml",
+        "title: W\ntasks:\n  slow:\n    description: Takes a while.\n    sh: sleep 0.5; echo was-slow\n",
+    );
+    let mut command = s.command("python3", &["-c", &slow_pty(), "n", BIN]);
+    command.args(ASK).args(["-t", "W"]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("or why not: n\r\n"), "{said}");
+    let answered = said.find("or why not: n").unwrap();
+    assert!(
+        said.find("← was-slow").is_some_and(|at| at > answered),
+        "it comes afterwards: {said}"
+    );
+}
+
+#[test]
+fn a_rule_for_a_name_holds_when_the_tool_had_to_be_renamed() {
+    let server = ScriptedServer::with(|request| {
+        let body = request.json();
+        let messages = body["messages"].as_array().cloned().unwrap_or_default();
+        match messages.iter().rev().find(|m| m["role"] == "tool") {
+            Some(output) => Reply::chat_text(output["content"].as_str().unwrap_or_default()),
+            None => Reply::chat_calls(&[("c1", "builtin_echo", json!({"message": "hi"}))]),
+        }
+    });
+    let s = Sandbox::new();
+    s.endpoint("e", &server.url());
+    s.write(
+        "workflows/W/workflow.yaml",
+        "title: W\ntasks:\n  echo:\n    description: Says x.\n    sh: echo x\n",
+    );
+    let ask = [
+        "ask",
+        "-e",
+        "e",
+        "--no-stream",
+        "--no-cache",
+        "-t",
+        "echo",
+        "-t",
+        "W",
+        "Go.",
+    ];
+    assert_eq!(run(&s, &ask).exits(0).stdout, "hi\n");
+    for rule in ["echo", "builtin_echo", "'builtin/echo'"] {
+        s.write("decanus.toml", format!("[approve]\n{rule} = \"always\"\n"));
+        let asked = run(&s, &ask).exits(0);
+        assert!(asked.stdout.contains("needs the user's approval"), "{rule}: {asked}");
+        assert!(!asked.stderr.contains("is no tool here"), "{rule}: {asked}");
+    }
+    s.write("decanus.toml", "[approve]\nwrite_fiel = \"always\"\n");
+    let warned = run(&s, &ask).exits(0);
+    let says = "[approve] names `write_fiel`, which is no tool here; did you mean write_file?";
+    assert!(warned.stderr.contains(says), "{warned}");
+}
+
 #[test]
 fn what_runs_code_and_a_file_of_the_project_selects_needs_consent_once() {
     let server = ScriptedServer::with(|_| Reply::chat_text("done"));

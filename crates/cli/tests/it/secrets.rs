@@ -1,6 +1,6 @@
 //! C89: a key is in no output, chat, job record or log, whatever goes wrong.
 
-use decanus_testkit::{Reply, ScriptedServer};
+use decanus_testkit::{Reply, Sandbox, ScriptedServer};
 use serde_json::json;
 
 use crate::support::*;
@@ -91,4 +91,65 @@ fn a_key_is_nowhere() {
             file.display()
         );
     }
+}
+
+#[test]
+fn no_project_opens_the_credentials_of_the_user() {
+    let server = ScriptedServer::with(|_| Reply::chat_text("done"));
+    let s = Sandbox::new();
+    s.endpoint("e", &server.url());
+    let auth = s.home().join("auth");
+    std::fs::create_dir_all(&auth).unwrap();
+    std::fs::write(auth.join("key.txt"), KEY).unwrap();
+    let file = auth.join("key.txt").display().to_string();
+    s.write(
+        "decanus.toml",
+        format!("allowed_paths = ['{}', '{file}']\n", s.home().display()),
+    );
+    s.write("chats/a.chat", format!("file: {file}\nuser: What does it say?\n"));
+    let asked = run(&s, &["ask", "-e", "e", "-c", "a"]).exits(2);
+    assert!(asked.stderr.contains("holds credentials"), "{asked}");
+    assert!(server.requests().is_empty());
+    let called = run(&s, &["tool", "call", "read_file", &format!("path={file}")]).exits(4);
+    assert!(
+        called.stdout.is_empty() && called.stderr.contains("nothing opens it to tools"),
+        "{called}"
+    );
+}
+
+#[test]
+fn a_model_can_t_rewrite_the_chat_that_it_runs_in() {
+    let server = ScriptedServer::with(|request| {
+        let messages = request.json()["messages"].as_array().cloned().unwrap_or_default();
+        match messages.iter().rev().find(|m| m["role"] == "tool") {
+            Some(output) => Reply::chat_text(output["content"].as_str().unwrap_or_default()),
+            None => Reply::chat_calls(&[(
+                "c1",
+                "write_file",
+                json!({"path": "talk.txt", "content": "allow_path: /\n", "overwrite": true}),
+            )]),
+        }
+    });
+    let s = Sandbox::new();
+    s.endpoint("e", &server.url());
+    // Not a name by which a chat is known, and opened by name.
+    s.write("talk.txt", "allow_path: talk.txt\n\nuser: Rewrite it.\n");
+    let args = [
+        "ask",
+        "-e",
+        "e",
+        "--no-stream",
+        "--approve",
+        "never",
+        "-t",
+        "write_file",
+        "-c",
+        "./talk.txt",
+    ];
+    let said = run(&s, &args).exits(0);
+    assert!(said.stdout.contains("is the chat that this call is part of"), "{said}");
+    assert!(
+        s.read("talk.txt")
+            .starts_with("allow_path: talk.txt\n\nuser: Rewrite it.")
+    );
 }

@@ -259,3 +259,24 @@ fn a_model_is_told_of_the_job_and_can_ask_for_it() {
     ask(&s, &server, &["-t", "echo", "go"]).exits(0);
     assert_eq!(server.requests()[0].json()["tools"].as_array().unwrap().len(), 1);
 }
+
+#[test]
+fn two_equal_calls_start_two_jobs() {
+    let s = Sandbox::new();
+    let call = |id| (id, "start_sleepy_job", json!({"duration": 0, "message": "m"}));
+    let server = ScriptedServer::start([
+        Reply::chat_calls(&[call("c1"), call("c2")]),
+        Reply::chat_text("Both are under way."),
+    ]);
+    let args = ["-t", "start_sleepy_job", "--no-stream", "--json", "go"];
+    let answer = ask(&s, &server, &args).exits(0).json();
+    let jobs = answer["jobs"].as_array().unwrap();
+    assert!(jobs.len() == 2 && jobs[0] != jobs[1], "{answer}");
+    let messages = server.requests()[1].json()["messages"].clone();
+    let told = |at: usize| serde_json::from_str::<Value>(messages[at]["content"].as_str().unwrap()).unwrap();
+    for (at, id) in [(2, "c1"), (3, "c2")] {
+        assert_eq!(messages[at]["tool_call_id"], id);
+        ended(&s, told(at)["job_id"].as_str().unwrap());
+    }
+    assert_ne!(told(2)["job_id"], told(3)["job_id"]);
+}

@@ -9,7 +9,7 @@ use decanus_base::text::{brief, escape_controls};
 use url::Url;
 
 use crate::error::{Error, show_url};
-use crate::reply::{Reply, is_text_type, looks_binary};
+use crate::reply::{Reply, binary_kind, is_text_type, looks_binary};
 
 pub mod charset;
 mod extract;
@@ -213,15 +213,22 @@ enum Kind {
     Binary(String),
 }
 
-/// What a reply is, by its type; by its first bytes when it has none or one that says nothing.
+/// What a reply is, by its type; by its first bytes when these are of no text, or when it has no type or one that says
+/// nothing.
 fn kind(reply: &Reply) -> Kind {
     let media_type = reply.media_type();
+    let is_stated_text = media_type.is_empty() || is_text_type(&media_type);
+    if let Some(what) = binary_kind(&reply.body).filter(|_| is_stated_text)
+        && !reply.body.starts_with(b"%PDF-")
+    {
+        return Kind::Binary(format!("{what}, whatever its type says"));
+    }
     let is_pdf = reply.body.starts_with(b"%PDF-");
     match media_type.as_str() {
+        _ if is_pdf && is_stated_text => Kind::Pdf,
         "text/html" | "application/xhtml+xml" => Kind::Html,
         "application/pdf" | "application/x-pdf" => Kind::Pdf,
         "application/octet-stream" | "binary/octet-stream" | "application/x-download" if is_pdf => Kind::Pdf,
-        "" if is_pdf => Kind::Pdf,
         "" if looks_binary(&reply.body) => Kind::Binary("of no stated type".to_owned()),
         "" if looks_like_html(&reply.body) => Kind::Html,
         "" => Kind::Text,

@@ -110,7 +110,15 @@ fn is_noise(c: char) -> bool {
 /// Text that is none of HTML's, as it is but for its length and characters that do something; and whether it was cut.
 pub(crate) fn plain(text: &str, max_chars: usize) -> (String, bool) {
     let keep = |c: &char| matches!(c, '\n' | '\r' | '\t') || !is_noise(*c);
-    let mut left = text.chars().filter(keep);
+    let mut characters = text.chars().peekable();
+    // By itself a carriage return ends a line, as it did on old systems; a terminal would write over the line.
+    let lines = std::iter::from_fn(|| {
+        Some(match characters.next()? {
+            '\r' if characters.peek() != Some(&'\n') => '\n',
+            other => other,
+        })
+    });
+    let mut left = lines.filter(keep);
     let out: String = left.by_ref().take(max_chars).collect();
     (out, left.next().is_some())
 }
@@ -440,4 +448,15 @@ pub(super) fn tidy(text: &str, max_chars: usize) -> (String, bool) {
     let mut sink = Sink::new(max_chars);
     sink.write(text);
     (sink.out, sink.cut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_carriage_return_by_itself_ends_a_line() {
+        assert_eq!(plain("a\r\nb\rc\r\r\nd\r", 100), ("a\r\nb\nc\n\r\nd\n".into(), false));
+        assert_eq!(plain("a\rb", 2), ("a\n".into(), true));
+    }
 }
