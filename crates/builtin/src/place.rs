@@ -231,10 +231,9 @@ impl Reach {
         if let Some(home) = &self.home
             && let Ok(inside) = real.strip_prefix(home)
             && let Some(first) = inside.components().next()
+            && CREDENTIALS.contains(&folded(first.as_os_str()).as_str())
         {
-            if CREDENTIALS.contains(&folded(first.as_os_str()).as_str()) {
-                return Some((home.join(first), "holds your credentials or consents"));
-            }
+            return Some((home.join(first), "holds your credentials or consents"));
         }
         let chat = self
             .chat

@@ -192,7 +192,8 @@ pub enum Tool {
     Call {
         /// A tool, or WORKFLOW/TASK
         name: String,
-        /// Arguments; a repeated key makes a list, KEY=@FILE takes the value from a file
+        /// Arguments; a repeated key makes a list, JSON an object or list where the tool takes one, KEY=@FILE takes the
+        /// value from a file
         #[arg(value_name = "KEY=VALUE", value_parser = pair)]
         values: Vec<(String, String)>,
         /// All arguments as one JSON object

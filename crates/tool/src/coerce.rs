@@ -31,9 +31,8 @@ pub(crate) fn coerced(value: &Value, schema: &Value) -> Result<Option<Value>, St
     let takes_structure = types.clone().any(|t| t == "object" || t == "array");
     let is_meant = |t: &str| t != "string" || !takes_structure;
     let mut first_error = None;
-    for t in types {
+    for t in types.clone() {
         if !is_meant(t) {
-            first_error.get_or_insert_with(|| mismatch("String", value));
             continue;
         }
         match to_type(value, t) {
@@ -44,7 +43,27 @@ pub(crate) fn coerced(value: &Value, schema: &Value) -> Result<Option<Value>, St
             Err(e) => first_error = first_error.or(Some(e)),
         }
     }
-    Err(first_error.unwrap_or_default())
+    let mut names = types.filter(|t| *t != "null").map(name);
+    Err(match (names.next(), names.next()) {
+        (Some(first), Some(second)) => {
+            let all: Vec<&str> = [first, second].into_iter().chain(names).collect();
+            mismatch(&all.join(" or "), value)
+        }
+        _ => first_error.unwrap_or_default(),
+    })
+}
+
+/// A type as errors name it.
+fn name(t: &str) -> &str {
+    match t {
+        "string" => "String",
+        "integer" => "Integer",
+        "number" => "Numeric/Float",
+        "boolean" => "Boolean",
+        "array" => "Array",
+        "object" => "Hash",
+        other => other,
+    }
 }
 
 /// A list whose items are to be of a type.
