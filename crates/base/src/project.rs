@@ -24,6 +24,10 @@ impl Diagnostic for ProjectError {
     }
 }
 
+/// What is in the user's own decanus folder and no tool may read or write, whatever a project allows: credentials, and what
+/// the user has agreed to.
+pub const CREDENTIALS: [&str; 3] = ["auth", "consent.json", "endpoints"];
+
 /// A project: its root, the folder relative paths of the user start from, and the user's own decanus folder.
 #[derive(Clone, Debug)]
 pub struct Project {
@@ -71,6 +75,11 @@ impl Project {
     /// `.decanus` of the project.
     pub fn data(&self) -> PathBuf {
         self.root.join(".decanus")
+    }
+
+    /// The places of [`CREDENTIALS`].
+    pub fn credentials(&self) -> Vec<PathBuf> {
+        CREDENTIALS.map(|name| self.home.join(name)).into()
     }
 
     /// The folders in which a kind of thing (`workflows`, `endpoints`, …) is looked up, nearest first.

@@ -34,7 +34,7 @@ use decanus_tool::{SourceError, Tool, ToolSource};
 
 pub use jobs::JobTools;
 pub use network::Network;
-pub use place::{CREDENTIALS, Place};
+pub use place::Place;
 
 /// The group under which built-in tools are listed.
 pub const GROUP: &str = "builtin";

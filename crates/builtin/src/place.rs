@@ -9,15 +9,12 @@ use std::fs::{File, Metadata};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
+use decanus_base::project::CREDENTIALS;
 use decanus_base::settings::ToolSettings;
 use decanus_base::{Project, Settings};
 use decanus_tool::{ToolContext, ToolError, ToolErrorClass};
 
 use crate::open;
-
-/// What holds credentials and consents in the user's own decanus folder: folders and files of it that no tool and no chat
-/// reads, whatever a project allows. The user's endpoints may hold keys.
-pub const CREDENTIALS: [&str; 3] = ["auth", "consent.json", "endpoints"];
 
 /// The project that tools work in, and what its settings allow.
 #[derive(Clone, Debug, Default)]

@@ -198,7 +198,7 @@ impl Decanus {
         Lookup {
             working_dir: self.project.working_dir.clone(),
             readable: self.readable(),
-            kept: builtin::CREDENTIALS.map(|name| self.project.home.join(name)).into(),
+            kept: self.project.credentials(),
             beside: chat.and_then(Path::parent).map(Path::to_owned),
             chats: self.project.search("chats"),
             named_by_user: true,

@@ -152,14 +152,23 @@ pub const MASK: &str = "********";
 pub struct PathRules {
     base: PathBuf,
     within: Option<Vec<PathBuf>>,
+    /// Where they may not lead, although it is inside.
+    closed: Vec<PathBuf>,
 }
 
 impl PathRules {
+    /// The same, but no path may lead to these files or into these folders. It does not change rules that lead anywhere.
+    #[must_use]
+    pub fn without(self, closed: Vec<PathBuf>) -> Self {
+        Self { closed, ..self }
+    }
+
     /// For values that a user typed or a workflow's author wrote: relative to `base`, leading anywhere.
     pub fn trusted(base: impl Into<PathBuf>) -> Self {
         Self {
             base: base.into(),
             within: None,
+            closed: Vec::new(),
         }
     }
 
@@ -172,6 +181,7 @@ impl PathRules {
         Self {
             base: root,
             within: Some(within),
+            closed: Vec::new(),
         }
     }
 
@@ -180,6 +190,7 @@ impl PathRules {
         Self {
             base: base.into(),
             within: Some(roots),
+            closed: Vec::new(),
         }
     }
 
@@ -234,7 +245,7 @@ impl PathRules {
         })?;
         if let Some(within) = &self.within {
             let inside = |dir: &PathBuf| dir.canonicalize().is_ok_and(|dir| real.starts_with(dir));
-            if !within.iter().any(inside) {
+            if !within.iter().any(inside) || self.closed.iter().any(inside) {
                 return Err(outside());
             }
         }
@@ -690,5 +701,11 @@ mod tests {
         ] {
             assert!(file.coerce(&json!(bad), &rules).is_err(), "{bad}");
         }
+        // What is closed stays so, whatever else is allowed and by whichever way.
+        let rules = PathRules::confined(&root, std::slice::from_ref(&base)).without(vec![base.join("secret")]);
+        for bad in ["../secret", "link", "up/secret"] {
+            assert!(file.coerce(&json!(bad), &rules).is_err(), "{bad}");
+        }
+        assert!(file.coerce(&json!("../extra/e"), &rules).is_ok());
     }
 }

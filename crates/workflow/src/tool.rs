@@ -26,6 +26,8 @@ pub struct PathPolicy {
     pub root: PathBuf,
     /// Other paths that a model may name.
     pub allowed: Vec<PathBuf>,
+    /// What a model may not name, although it is inside: the user's credentials.
+    pub closed: Vec<PathBuf>,
 }
 
 impl PathPolicy {
@@ -35,6 +37,7 @@ impl PathPolicy {
             working_dir: project.working_dir.clone(),
             root: project.root.clone(),
             allowed,
+            closed: project.credentials(),
         }
     }
 
@@ -43,7 +46,7 @@ impl PathPolicy {
         match from_model {
             true => {
                 let all: Vec<PathBuf> = self.allowed.iter().chain(allowed.readable()).cloned().collect();
-                PathRules::confined(&self.root, &all)
+                PathRules::confined(&self.root, &all).without(self.closed.clone())
             }
             false => PathRules::trusted(&self.working_dir),
         }

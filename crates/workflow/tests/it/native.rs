@@ -276,6 +276,7 @@ async fn a_declared_workflow_is_among_the_others() {
         working_dir: dir.path().to_owned(),
         root: dir.path().to_owned(),
         allowed: Vec::new(),
+        closed: Vec::new(),
     };
     let source = WorkflowSource::new(workflows.clone(), JobStore::new(dir.path().join("jobs")), policy);
     assert!(source.resolve("Own").await.unwrap().is_none());

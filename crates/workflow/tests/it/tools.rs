@@ -33,6 +33,7 @@ fn source(s: &Sandbox) -> WorkflowSource {
         working_dir: s.root(),
         root: s.root().join("inner"),
         allowed: Vec::new(),
+        closed: Vec::new(),
     };
     WorkflowSource::new(
         Workflows::within(vec![s.root().join("workflows")]),
