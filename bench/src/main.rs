@@ -6,6 +6,7 @@
 
 mod chat;
 mod extract;
+mod jobs;
 mod local;
 mod peers;
 mod round;
@@ -20,7 +21,7 @@ use std::process::ExitCode;
 type Failed = Box<dyn std::error::Error>;
 
 const HELP: &str = "\
-decanus-bench [start] [chat] [rounds] [peers] [tools] [pages] [local]: all when none is named
+decanus-bench [start] [chat] [rounds] [peers] [tools] [pages] [jobs] [local]: all when none is named
 
   DECANUS_BENCH_BINARY   the decanus binary to start (default: beside this program)
   DECANUS_BENCH_STARTS   starts of each program (default: 300)
@@ -29,7 +30,7 @@ decanus-bench [start] [chat] [rounds] [peers] [tools] [pages] [local]: all when 
   DECANUS_BENCH_ONLY     only the cases whose names contain this text
   DECANUS_BENCH_MODEL    the model's GGUF file, for `local`
   DECANUS_BENCH_PEERS    the program of bench/peers, for `peers` and `tools`
-  PEERS_PYTHON           a Python that has the packages that bench/run installs, for `peers`, `tools` and `pages`
+  PEERS_PYTHON           a Python that has the packages that bench/run installs, for `peers`, `tools`, `pages` and `jobs`
   XLLAMACPP_PYTHON       a Python that has the package xllamacpp, for `local`";
 
 /// What is measured, and how often.
@@ -85,7 +86,7 @@ fn main() -> ExitCode {
     let chosen: Vec<String> = std::env::args().skip(1).collect();
     if let Some(other) = chosen
         .iter()
-        .find(|c| !["start", "chat", "rounds", "peers", "tools", "pages", "local"].contains(&c.as_str()))
+        .find(|c| !["start", "chat", "rounds", "peers", "tools", "pages", "jobs", "local"].contains(&c.as_str()))
     {
         let asked = other == "--help" || other == "-h";
         eprintln!("{HELP}");
@@ -127,6 +128,9 @@ fn measure(chosen: &[String]) -> Result<Vec<table::Row>, Failed> {
     }
     if wants("pages") {
         rows.extend(extract::measure(&options)?);
+    }
+    if wants("jobs") {
+        rows.extend(jobs::measure(&options)?);
     }
     if wants("local") {
         rows.extend(local::measure(&options)?);
