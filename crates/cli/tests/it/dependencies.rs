@@ -148,7 +148,7 @@ fn tasks_of_other_workflows_are_tools_shown_and_run() {
         "Hello Eve\n"
     );
     let shown = run(&s, &["workflow", "show", "Other"]).exits(0);
-    assert!(shown.stdout.contains("loud  (after Tiny/hello)"), "{shown}");
+    assert!(shown.stdout.contains("loud → string  (after Tiny/hello)"), "{shown}");
     let call = run(&s, &["tool", "call", "Other/loud", "name=Al", "--json"]);
     assert_eq!(call.exits(0).json()["result"], "HELLO AL");
     s.write(

@@ -410,7 +410,12 @@ fn a_job_is_listed_below_what_it_came_from() {
     let jobs = s.path(".decanus/jobs").display().to_string();
     let lines: Vec<&str> = list.stdout.lines().collect();
     assert_eq!(lines.len(), 3, "{list}");
-    assert_eq!(lines[0], format!("  file -  {}", s.path("data/poem.txt").display()));
+    let poem = s.path("data/poem.txt");
+    let digest = decanus::base::digest::sha256_hex(&std::fs::read(&poem).unwrap());
+    assert_eq!(
+        lines[0],
+        format!("  file -  {}  sha256:{}", poem.display(), &digest[..12])
+    );
     assert!(
         lines[1].starts_with(&format!(" done Survey words {jobs}/Survey/words/Default_")),
         "{list}"
