@@ -58,7 +58,8 @@ impl Offer {
         }
         let defaults = set_inputs(&self.definition, properties, forced)?;
         let is_set = |input: &str| defaults.contains_key(input) || self.definition.defaults.contains_key(input);
-        let is_shown = |input: &str| shown.iter().any(|s| s == input) && !is_set(input);
+        let options = self.tool.options();
+        let is_shown = |input: &str| (shown.iter().any(|s| s == input) || options.contains(&input)) && !is_set(input);
         for input in properties.keys().filter(|i| self.definition.is_required(i)) {
             if !is_shown(input) && !is_set(input) {
                 return Err(format!(

@@ -1,5 +1,6 @@
 //! The tools of one conversation, by the names that the model sees.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -53,7 +54,28 @@ impl Entry {
     /// # Errors
     /// Those of [`prepare_with`].
     pub fn prepare<'a>(&self, arguments: &'a Arguments) -> Result<Prepared<'a>, ToolError> {
-        prepare_with(arguments, &self.definition, &self.checker)
+        let hidden = self.tool.hidden_options();
+        let Arguments::Object(sent) = arguments else {
+            return prepare_with(arguments, &self.definition, &self.checker);
+        };
+        if !hidden.iter().any(|name| sent.contains_key(*name)) {
+            return prepare_with(arguments, &self.definition, &self.checker);
+        }
+        let (apart, inputs): (Args, Args) = sent
+            .clone()
+            .into_iter()
+            .partition(|(name, _)| hidden.contains(&name.as_str()));
+        let inputs = Arguments::Object(inputs);
+        let Prepared { args, notes } = prepare_with(&inputs, &self.definition, &self.checker)?;
+        let mut args = args.into_owned();
+        // What the caller of the tool has set holds.
+        for (name, value) in apart {
+            args.entry(name).or_insert(value);
+        }
+        Ok(Prepared {
+            args: Cow::Owned(args),
+            notes,
+        })
     }
 }
 

@@ -32,6 +32,16 @@ pub trait Tool: Send + Sync {
     /// [`ToolError::Respond`] goes to the model as the output; [`ToolError::Fatal`] ends the run.
     async fn call(&self, args: Args, cx: &ToolContext) -> Result<ToolOutput, ToolError>;
 
+    /// Parameters of its schema that are no inputs but say how to call it: they stay when its inputs are narrowed.
+    fn options(&self) -> &[&'static str] {
+        &[]
+    }
+
+    /// Arguments that it takes although its schema does not have them, as they are sent.
+    fn hidden_options(&self) -> &[&'static str] {
+        &[]
+    }
+
     /// The tool whose call is the work behind this one's pending jobs; `None` for a tool that never answers with one.
     /// See [`crate::BackgroundTool`].
     fn work(&self) -> Option<Arc<dyn Tool>> {

@@ -117,6 +117,7 @@ impl Workflow {
                 introduction: String::new(),
                 tasks: Tasks::default(),
                 exports: Vec::new(),
+                exec: Vec::new(),
                 reach: Reach::default(),
             },
             tasks: Vec::new(),
@@ -155,6 +156,12 @@ impl WorkflowBuilder {
         self
     }
 
+    /// A task that is offered as a tool too, and of whose calls nothing is kept.
+    pub fn export_exec(mut self, task: impl Into<String>) -> Self {
+        self.workflow.exec.push(task.into());
+        self
+    }
+
     /// The workflow.
     ///
     /// # Errors
@@ -181,7 +188,8 @@ impl WorkflowBuilder {
                 return Err(fail(&task.name, unknown(&dependency.task)));
             }
         }
-        if let Some(name) = workflow.exports.iter().find(|name| workflow.find(name).is_none()) {
+        let mut exports = workflow.exports.iter().chain(&workflow.exec);
+        if let Some(name) = exports.find(|name| workflow.find(name).is_none()) {
             return Err(fail(name, unknown(name)));
         }
         check::dependencies(&workflow, &HashMap::new()).map_err(|e| fail(&workflow.name, e.message))?;

@@ -34,8 +34,10 @@ pub struct Workflow {
     pub introduction: String,
     /// Its tasks, in the order of the file.
     pub tasks: Tasks,
-    /// The tasks that are offered as tools; all of them when empty.
+    /// The tasks that are offered as tools; all of them when this and `exec` are empty.
     pub exports: Vec<String>,
+    /// Those that are offered as tools too, and of whose calls nothing is kept.
+    pub exec: Vec<String>,
     /// What lies outside of its file.
     pub reach: Reach,
 }
@@ -236,10 +238,14 @@ impl Workflow {
 
     /// The tasks that are offered as tools: the exported ones, else all.
     pub fn exported(&self) -> Vec<&Arc<Task>> {
-        if self.exports.is_empty() {
+        if self.exports.is_empty() && self.exec.is_empty() {
             return self.tasks.iter().collect();
         }
-        self.exports.iter().filter_map(|name| self.find(name)).collect()
+        self.exports
+            .iter()
+            .chain(&self.exec)
+            .filter_map(|name| self.find(name))
+            .collect()
     }
 }
 

@@ -192,6 +192,26 @@ pub enum JobError {
         /// Path of the result that it would have had.
         path: PathBuf,
     },
+    /// It would wait for itself: it needs a job that waits for whoever asks.
+    #[error("Potential recursive call: {cycle}")]
+    Recursive {
+        /// `WORKFLOW/TASK`.
+        task: String,
+        /// Path of its result.
+        path: PathBuf,
+        /// `a → b → a`: who runs or waits within whom.
+        cycle: String,
+    },
+    /// Jobs run within one another, and this one would be one too many.
+    #[error("job {task} would run within {limit} others, which is the most")]
+    TooDeep {
+        /// `WORKFLOW/TASK`.
+        task: String,
+        /// Path of its result.
+        path: PathBuf,
+        /// How many may.
+        limit: usize,
+    },
     /// The jobs folder can't be read or written; the text names the file.
     #[error("the job can't be stored: {0}")]
     Store(String),
@@ -220,6 +240,8 @@ impl JobError {
             Self::Failed { path, .. }
             | Self::TimedOut { path, .. }
             | Self::Cancelled { path, .. }
+            | Self::Recursive { path, .. }
+            | Self::TooDeep { path, .. }
             | Self::NoResult { path, .. } => Some(path),
             Self::Store(_) => None,
         }
@@ -237,7 +259,11 @@ impl JobError {
 impl Diagnostic for JobError {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::Failed { .. } | Self::TimedOut { .. } | Self::NoResult { .. } => ErrorKind::Job,
+            Self::Failed { .. }
+            | Self::TimedOut { .. }
+            | Self::Recursive { .. }
+            | Self::TooDeep { .. }
+            | Self::NoResult { .. } => ErrorKind::Job,
             Self::Cancelled { .. } => ErrorKind::Interrupted,
             Self::Store(_) => ErrorKind::Internal,
         }
@@ -247,6 +273,9 @@ impl Diagnostic for JobError {
         match self {
             Self::Failed { path, .. } | Self::TimedOut { path, .. } => {
                 vec![format!("its log is {}.files/.job/stderr", path.display())]
+            }
+            Self::Recursive { .. } => {
+                vec!["`--allow-recursive` runs it once more, of which nothing is kept".into()]
             }
             Self::Store(_) => vec!["the jobs folder is set by `jobs_dir` in decanus.toml".into()],
             _ => Vec::new(),

@@ -5,11 +5,13 @@
 //! depends on. Its result is at `WORKFLOW/TASK/NAME_DIGEST.EXT` of the jobs folder, its record beside it with `.info`,
 //! and the folder its process ran in with `.files`. A result that exists is used again.
 
+mod aside;
 pub mod background;
 mod body;
 pub mod build;
 pub mod builder;
 mod check;
+pub mod collect;
 mod content;
 pub mod definition;
 mod demand;
@@ -18,9 +20,11 @@ pub mod digests;
 mod docs;
 pub mod error;
 mod graph;
+pub mod guard;
 pub mod identity;
 pub mod input;
 pub mod job;
+pub mod listing;
 mod manage;
 pub mod native;
 pub mod parse;
@@ -37,17 +41,22 @@ pub mod store;
 mod tasks;
 pub mod template;
 pub mod tool;
+pub mod usage;
 mod warnings;
 pub mod why;
 pub mod workflows;
 
+pub use aside::Executed;
 pub use background::{Claim, InProcess, Order, ProcessSpawner, Spawner, ToolJobs};
 pub use builder::{BuildError, TaskBuilder, WorkflowBuilder};
+pub use collect::{Collect, Garbage, Leftover};
 pub use definition::{Body, Dependency, DependsFn, DynamicDepends, Each, JobName, Reach, Setting, Task, Workflow};
 pub use digests::Digests;
 pub use error::{FindError, InputError, JobError, WorkflowError};
+pub use guard::JobStack;
 pub use input::{Input, InputType, PathRules};
 pub use job::{GivenResult, Job, JobOptions, Link, Override, Overrides};
+pub use listing::{JobFilter, JobSummary};
 pub use manage::ManageError;
 pub use native::{NativeBody, TaskContext, TaskError};
 pub use parse::Checked;
@@ -59,5 +68,6 @@ pub use slots::{Capacity, Need, Resources};
 pub use store::{JobStore, StoredJob};
 pub use tasks::Tasks;
 pub use tool::{PathPolicy, TaskTool, WorkflowSource};
+pub use usage::Usage;
 pub use why::{Reason, ReasonKind, Why};
 pub use workflows::{Listed, Workflows};

@@ -1,8 +1,10 @@
 //! Ending jobs that run, and removing jobs.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use decanus_base::files::OwnerLock;
 use decanus_base::process::{self, GRACE};
 use decanus_base::{Diagnostic, ErrorKind};
 
@@ -144,42 +146,62 @@ impl JobStore {
         Ok(true)
     }
 
-    /// Removes a job, with `recursive` also those that it depends on: record, result and folder. Gives the paths of the
-    /// results. Nothing is removed when one of them is at work.
+    /// [`clean_all`](Self::clean_all) for one job.
+    ///
+    /// # Errors
+    /// Those of `clean_all`.
+    pub fn clean(&self, job: &StoredJob, recursive: bool) -> Result<Vec<PathBuf>, ManageError> {
+        self.clean_all(std::slice::from_ref(job), recursive, false)
+    }
+
+    /// Removes jobs, with `recursive` also those that they depend on: record, result and folder. Gives the paths of the
+    /// results. Nothing is removed when one of them is at work, or with `dry_run`.
     ///
     /// # Errors
     /// When one is at work, or can't be removed.
-    pub fn clean(&self, job: &StoredJob, recursive: bool) -> Result<Vec<PathBuf>, ManageError> {
-        let mut all = vec![job.clone()];
+    pub fn clean_all(&self, jobs: &[StoredJob], recursive: bool, dry_run: bool) -> Result<Vec<PathBuf>, ManageError> {
+        let mut seen: HashSet<PathBuf> = HashSet::new();
+        let mut all: Vec<StoredJob> = Vec::new();
+        for job in jobs {
+            if seen.insert(job.path.clone()) {
+                all.push(job.clone());
+            }
+        }
         let mut at = 0;
         while let Some(next) = all.get(at).filter(|_| recursive) {
             // What stood in for a task is absolute; it was not made for this job.
             let own = next.record.dependencies.iter().filter(|d| Path::new(d).is_relative());
             let dependencies: Vec<PathBuf> = own.map(|d| self.dir().join(d)).collect();
             for path in dependencies {
-                if !all.iter().any(|j| j.path == path) {
+                // A file that stood in for a task is no job of ours, even when something lies beside it.
+                if path.starts_with(self.dir()) && seen.insert(path.clone()) {
                     all.extend(self.read(path));
                 }
             }
             at += 1;
         }
-        let mut locks = Vec::new();
+        // All are looked at before the first is removed. That many locks at once would be too many open files.
         for job in &all {
-            let active = ManageError::Active {
-                job: job.short_path(),
-                pid: job.record.pid,
-                host: job.record.host.clone(),
-            };
-            let lock = background::lock(&Paths::new(job.path.clone())).map_err(store_error)?;
-            // Of another machine's processes nothing is known, so what its record says holds.
-            match lock {
-                Some(lock) if !job.record.effective_status().is_active() => locks.push(lock),
-                _ => return Err(active),
-            }
+            lock_of(job)?;
         }
-        for job in &all {
-            remove(&Paths::new(job.path.clone())).map_err(store_error)?;
+        if !dry_run {
+            for job in &all {
+                let _lock = lock_of(job)?;
+                remove(&Paths::new(job.path.clone())).map_err(store_error)?;
+            }
         }
         Ok(all.into_iter().map(|j| j.path).collect())
     }
+}
+
+/// The lock of a job that is not at work.
+fn lock_of(job: &StoredJob) -> Result<OwnerLock, ManageError> {
+    let lock = background::lock(&Paths::new(job.path.clone())).map_err(store_error)?;
+    // Of another machine's processes nothing is known, so what its record says holds.
+    lock.filter(|_| !job.record.effective_status().is_active())
+        .ok_or_else(|| ManageError::Active {
+            job: job.short_path(),
+            pid: job.record.pid,
+            host: job.record.host.clone(),
+        })
 }

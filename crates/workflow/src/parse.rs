@@ -189,7 +189,7 @@ fn read(text: &str, file: &Path, name: &str, python: &PythonReader) -> (Reading,
     let Some(top) = faults.keep(yaml::parse(text, file)) else {
         return (reading, None);
     };
-    known_keys(&top, &["title", "description", "tasks", "exports"], &[], faults);
+    known_keys(&top, &["title", "description", "tasks", "exports", "exec"], &[], faults);
     let dir = file.parent().unwrap_or(Path::new("")).to_owned();
     let mut workflow = Workflow {
         name: name.to_owned(),
@@ -199,6 +199,7 @@ fn read(text: &str, file: &Path, name: &str, python: &PythonReader) -> (Reading,
         introduction: String::new(),
         tasks: Tasks::default(),
         exports: Vec::new(),
+        exec: Vec::new(),
         reach: Reach::default(),
     };
     let Some(tasks_node) = top.get("tasks") else {
@@ -225,19 +226,35 @@ fn read(text: &str, file: &Path, name: &str, python: &PythonReader) -> (Reading,
         faults.push(tasks_node.error("a workflow needs at least one task"));
     }
     together(&mut workflow, &nodes, faults);
-    if let Some(node) = top.get("exports") {
+    exports(&mut workflow, &top, faults);
+    reading.workflow = Some(workflow);
+    (reading, Some(top))
+}
+
+/// The tasks that are offered as tools.
+fn exports(workflow: &mut Workflow, top: &Node, faults: &mut Faults) {
+    for key in ["exports", "exec"] {
+        let Some(node) = top.get(key) else { continue };
         for item in faults.keep(node.sequence()).unwrap_or_default() {
             let Some(export) = faults.keep(item.text()) else {
                 continue;
             };
-            let is_known = faults.keep(check::known_task(&workflow, &export, item)).is_some();
-            if is_known && !workflow.exports.contains(&export) {
-                workflow.exports.push(export);
+            if faults.keep(check::known_task(workflow, &export, item)).is_none() {
+                continue;
+            }
+            if key == "exec" && workflow.exports.contains(&export) {
+                faults.push(item.error(format!("`{export}` is in `exports` too; a task is in one of them")));
+                continue;
+            }
+            let list = match key {
+                "exec" => &mut workflow.exec,
+                _ => &mut workflow.exports,
+            };
+            if !list.contains(&export) {
+                list.push(export);
             }
         }
     }
-    reading.workflow = Some(workflow);
-    (reading, Some(top))
 }
 
 /// What holds only for all tasks together.

@@ -158,6 +158,53 @@ impl Brief {
     }
 }
 
+/// What the list of jobs shows of a record, and what it takes to know its status.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Sketch {
+    pub status: Status,
+    #[serde(default)]
+    pub id: Option<String>,
+    pub workflow: String,
+    pub task: String,
+    pub name: String,
+    pub digest: String,
+    pub pid: u32,
+    pub pid_started: Option<u64>,
+    pub host: String,
+    pub created: String,
+    pub started: Option<String>,
+    pub ended: Option<String>,
+}
+
+impl Sketch {
+    pub(crate) fn read(path: &Path) -> Found<Self> {
+        read_json(path)
+    }
+
+    /// As [`JobRecord::is_orphaned`].
+    pub(crate) fn is_orphaned(&self) -> bool {
+        self.status.is_active() && is_gone(&self.host, self.pid, self.pid_started)
+    }
+
+    /// As [`JobRecord::effective_status`].
+    pub(crate) fn effective_status(&self) -> Status {
+        effective(self.status, self.is_orphaned(), self.id.is_some())
+    }
+}
+
+/// Whether a process of this machine is no longer there. Of other machines' nothing is known.
+fn is_gone(host: &str, pid: u32, started: Option<u64>) -> bool {
+    host == process::host() && (started.is_none() || process::start_time(pid) != started)
+}
+
+fn effective(status: Status, is_orphaned: bool, is_call: bool) -> Status {
+    match (is_orphaned, is_call) {
+        (false, _) => status,
+        (true, true) => Status::Error,
+        (true, false) => Status::Aborted,
+    }
+}
+
 fn as_time<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Timestamp, D::Error> {
     let text: Option<String> = Deserialize::deserialize(from)?;
     Ok(time(text.as_ref()))
@@ -177,22 +224,13 @@ impl JobRecord {
     /// Whether the process that the record says is at work on it is known to be gone. Of another machine's processes
     /// nothing is known.
     pub fn is_orphaned(&self) -> bool {
-        self.status.is_active()
-            && self.host == process::host()
-            && (self.pid_started.is_none() || process::start_time(self.pid) != self.pid_started)
+        self.status.is_active() && is_gone(&self.host, self.pid, self.pid_started)
     }
 
     /// The status as it is: a job whose owner is gone was aborted, whatever the record says. A pending tool call has
     /// failed then: nobody runs it again.
     pub fn effective_status(&self) -> Status {
-        if self.is_orphaned() {
-            match self.id {
-                Some(_) => Status::Error,
-                None => Status::Aborted,
-            }
-        } else {
-            self.status
-        }
+        effective(self.status, self.is_orphaned(), self.id.is_some())
     }
 }
 

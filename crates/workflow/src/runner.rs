@@ -17,6 +17,7 @@ use crate::body;
 use crate::definition::Body;
 use crate::demand::{Graph, Stored};
 use crate::error::JobError;
+use crate::guard::{JobStack, STACK};
 use crate::job::{GivenResult, Job, Link};
 use crate::native::{self, NativeBody, NativeEnd};
 use crate::record::{self, Found, JobRecord, RecordLink, Status, now};
@@ -34,6 +35,10 @@ pub struct RunOptions {
     pub timeout: Option<Duration>,
     /// Told of jobs that are started or found, and of what the user should know.
     pub events: Option<EventSink>,
+    /// The jobs that this happens within; by default those of this process. One that would wait for itself is refused.
+    pub above: JobStack,
+    /// Whether [`exec`](JobStore::exec) may run a job that is at work above: then once more, within itself.
+    pub allow_recursive: bool,
 }
 
 /// A job that is done.
@@ -52,6 +57,8 @@ pub(crate) struct Cx {
     /// When the time given for all of it ends, and what it was.
     pub deadline: Option<(Instant, Duration)>,
     pub events: Option<EventSink>,
+    /// The jobs that it happens within.
+    pub above: JobStack,
 }
 
 impl Cx {
@@ -200,6 +207,7 @@ impl JobStore {
             cancel: options.cancel.clone(),
             deadline: options.timeout.and_then(|t| Some((Instant::now().checked_add(t)?, t))),
             events: options.events.clone(),
+            above: options.above.clone(),
         };
         let graph = Graph::of(self, jobs);
         Scheduler::new(self, &graph, options.force, &cx).run()
@@ -292,7 +300,8 @@ impl JobStore {
         if let Body::Native(native) = &job.task.body {
             return self.native_body(native, job, paths, record, time, cx);
         }
-        let spec = body::prepare(self, job, paths, time.map(|(left, _)| left)).map_err(store_error)?;
+        let mut spec = body::prepare(self, job, paths, time.map(|(left, _)| left)).map_err(store_error)?;
+        spec.env.push((STACK.into(), cx.above.variable()));
         let program = spec
             .argv
             .first()
@@ -373,7 +382,8 @@ impl JobStore {
         record.status = Status::Running;
         record.write(&paths.info).map_err(store_error)?;
         let until = time.and_then(|(left, _)| Instant::now().checked_add(left));
-        match native::run(self, native, job, paths, until, &cx.cancel) {
+        let function = || native::run(self, native, job, paths, until, &cx.cancel);
+        match cx.above.clone().within(function) {
             Ok(()) => body::accept(job, paths).map_err(|e| failed(job, paths, e, body::job_stderr(job, paths))),
             Err(NativeEnd::Failed(message)) => Err(failed(job, paths, message, body::job_stderr(job, paths))),
             Err(NativeEnd::TimedOut) => {

@@ -4,6 +4,8 @@
 //! One thread, that of the caller, decides; it never runs a job itself and waits for nothing but news. A job that
 //! another process is at work on is looked at again now and then, and takes no processor meanwhile.
 
+use std::collections::HashMap;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
@@ -15,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::demand::{Edge, Graph, Node, Stored};
 use crate::error::JobError;
+use crate::guard::{JobStack, WaitMark, waits_for_us};
 use crate::record::{Found, JobRecord, Status, time};
 use crate::runner::{self, Claimed, Cx, Done, store_error};
 use crate::slots::Slot;
@@ -24,6 +27,8 @@ use crate::store::JobStore;
 const LOOKS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(40));
 /// How soon an interruption is seen.
 const NOTICE: Duration = Duration::from_millis(40);
+/// How often those who wait for locks look whether they wait for each other.
+const WAITERS: Duration = Duration::from_secs(1);
 /// How soon slots that others of this process had are seen to be free.
 const FREED: Duration = Duration::from_millis(5);
 
@@ -81,6 +86,7 @@ struct Work {
     claimed: Claimed,
     slot: Slot,
     cancel: CancellationToken,
+    above: JobStack,
 }
 
 /// What came of it.
@@ -108,6 +114,8 @@ pub(crate) struct Scheduler<'a> {
     failed: Vec<usize>,
     /// Those of which the lock is looked at.
     looking: Vec<usize>,
+    /// Of those, what tells others that we wait, when there are jobs above us; and the next look at who waits for whom.
+    marks: HashMap<usize, (WaitMark, Instant)>,
     running: usize,
     done: usize,
     needed: usize,
@@ -146,8 +154,13 @@ impl<'scope, 'a: 'scope> Workers<'scope, '_, 'a> {
                         claimed,
                         slot,
                         cancel,
+                        above,
                     } = work;
-                    let cx = Cx { cancel, ..cx.clone() };
+                    let cx = Cx {
+                        cancel,
+                        above,
+                        ..cx.clone()
+                    };
                     let Node { job, paths, .. } = &graph.nodes[node];
                     // A body may be somebody else's code.
                     let run = std::panic::AssertUnwindSafe(|| store.run_claimed(job, paths, claimed, &cx));
@@ -187,6 +200,7 @@ impl<'a> Scheduler<'a> {
             ready: Vec::new(),
             failed: Vec::new(),
             looking: Vec::new(),
+            marks: HashMap::new(),
             running: 0,
             done: 0,
             needed: 0,
@@ -203,6 +217,8 @@ impl<'a> Scheduler<'a> {
             self.needed += 1;
             if !self.force && matches!(self.stored[target], Stored::Fresh(_)) {
                 self.reuse(target);
+            } else if let Some(error) = self.refusal(target) {
+                self.at[target] = At::Failed(error);
             } else {
                 self.at[target] = At::Claiming(Look::first());
                 self.looking.push(target);
@@ -381,9 +397,17 @@ impl<'a> Scheduler<'a> {
                 self.looking.push(node);
                 continue;
             }
-            match self.claim(node) {
+            let claimed = self.claim(node);
+            if !matches!(claimed, Ok(None)) {
+                self.marks.remove(&node);
+            }
+            match claimed {
                 Ok(None) => {
                     self.waited[node] = true;
+                    if let Some(error) = self.deadlock(node) {
+                        self.fail(node, error);
+                        continue;
+                    }
                     let next = look.next();
                     self.at[node] = match self.at[node] {
                         At::Claiming(_) => At::Claiming(next),
@@ -481,11 +505,7 @@ impl<'a> Scheduler<'a> {
             let need = job.task.resources.need();
             let capacity = self.store.slots().capacity();
             if need.cpus > capacity.cpus || need.memory > capacity.memory {
-                let message = format!(
-                    "it needs {} processors and {} bytes of memory, of {} and {}",
-                    need.cpus, need.memory, capacity.cpus, capacity.memory
-                );
-                self.fail(node, runner::failed(job, paths, message, String::new()));
+                self.fail(node, runner::failed(job, paths, need.beyond(capacity), String::new()));
                 continue;
             }
             let Some(slot) = self.store.slots().try_take(need) else {
@@ -525,6 +545,7 @@ impl<'a> Scheduler<'a> {
                 claimed,
                 slot,
                 cancel,
+                above: self.level(node),
             };
             if let Err(error) = workers.give(work) {
                 self.running -= 1;
@@ -615,6 +636,7 @@ impl<'a> Scheduler<'a> {
     fn give_up(&mut self) {
         self.ready.clear();
         self.looking.clear();
+        self.marks.clear();
         for node in 0..self.at.len() {
             let Node { job, paths, .. } = &self.graph.nodes[node];
             if matches!(
@@ -628,6 +650,75 @@ impl<'a> Scheduler<'a> {
                 self.at[node] = At::Failed(error);
             }
         }
+    }
+
+    /// Why a wanted job can't be run from where we are: it would wait for itself, or is too deep. Those that it depends on
+    /// and that would be run count as itself.
+    fn refusal(&self, target: usize) -> Option<JobError> {
+        let above = &self.cx.above;
+        if above.is_empty() {
+            return None;
+        }
+        let Node { job, paths, .. } = &self.graph.nodes[target];
+        if let Some(error) = above.too_deep(&paths.result, job.label()) {
+            return Some(error);
+        }
+        let mut seen = vec![false; self.graph.nodes.len()];
+        let mut open = vec![target];
+        while let Some(node) = open.pop() {
+            if std::mem::replace(&mut seen[node], true) {
+                continue;
+            }
+            let found = &self.graph.nodes[node].paths.result;
+            if above.contains(found) {
+                return Some(above.recursive(&paths.result, job.label(), found));
+            }
+            let needs = self.graph.nodes[node].needs.iter().map(|need| need.node);
+            open.extend(needs.filter(|need| !matches!(self.stored[*need], Stored::Fresh(_))));
+        }
+        None
+    }
+
+    /// Says that we wait for a job that somebody else is at work on, and looks whether that one waits for us.
+    fn deadlock(&mut self, node: usize) -> Option<JobError> {
+        let above = &self.cx.above;
+        let Node { job, paths, .. } = &self.graph.nodes[node];
+        let now = Instant::now();
+        match self.marks.get_mut(&node) {
+            Some((_, next)) if *next > now => return None,
+            Some((_, next)) => *next = now + WAITERS,
+            None => {
+                let mark = WaitMark::new(above, &paths.result)?;
+                self.marks.insert(node, (mark, now + WAITERS));
+            }
+        }
+        let found = waits_for_us(self.store.dir(), &paths.result, above)?;
+        Some(above.recursive(&paths.result, job.label(), &found))
+    }
+
+    /// The jobs above the process of a node: also the wanted ones that wait for it.
+    fn level(&self, node: usize) -> JobStack {
+        let graph = self.graph;
+        let mut waiting: Vec<&Path> = Vec::new();
+        match graph.targets.as_slice() {
+            // All that runs is needed by it.
+            [one] if *one == node => {}
+            [one] => waiting.push(&graph.nodes[*one].paths.result),
+            _ => {
+                let mut seen = vec![false; graph.nodes.len()];
+                let mut open: Vec<usize> = graph.nodes[node].needed_by.iter().map(|e| e.node).collect();
+                while let Some(at) = open.pop() {
+                    if std::mem::replace(&mut seen[at], true) {
+                        continue;
+                    }
+                    if self.claimed[at].is_some() {
+                        waiting.push(&graph.nodes[at].paths.result);
+                    }
+                    open.extend(graph.nodes[at].needed_by.iter().map(|e| e.node));
+                }
+            }
+        }
+        self.cx.above.with(&waiting, &graph.nodes[node].paths.result)
     }
 
     fn outcome(&self, target: usize) -> Result<Done, JobError> {

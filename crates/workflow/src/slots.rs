@@ -12,6 +12,16 @@ pub struct Need {
     pub memory: u64,
 }
 
+impl Need {
+    /// Why it can't be had of a capacity that is smaller.
+    pub(crate) fn beyond(self, capacity: Capacity) -> String {
+        format!(
+            "it needs {} processors and {} bytes of memory, of {} and {}",
+            self.cpus, self.memory, capacity.cpus, capacity.memory
+        )
+    }
+}
+
 /// What a task says of what its jobs need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Resources {

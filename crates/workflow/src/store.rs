@@ -326,6 +326,15 @@ impl StoredJob {
     }
 }
 
+/// The two parts of the name of a result.
+pub(crate) fn name_and_digest(path: &Path) -> (String, String) {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    match stem.rsplit_once('_') {
+        Some((name, digest)) => (name.to_owned(), digest.to_owned()),
+        None => (stem, String::new()),
+    }
+}
+
 /// What can be said of a job whose record can't be read.
 fn torn(path: &Path, reason: &str) -> JobRecord {
     let part = |path: Option<&Path>| {
@@ -333,18 +342,14 @@ fn torn(path: &Path, reason: &str) -> JobRecord {
             .map(|n| n.to_string_lossy().into_owned())
             .unwrap_or_default()
     };
-    let stem = path
-        .file_stem()
-        .map(|n| n.to_string_lossy().into_owned())
-        .unwrap_or_default();
-    let (name, digest) = stem.rsplit_once('_').unwrap_or((&stem, ""));
+    let (name, digest) = name_and_digest(path);
     JobRecord {
         status: Status::Error,
         id: None,
         workflow: part(path.parent().and_then(Path::parent)),
         task: part(path.parent()),
-        name: name.to_owned(),
-        digest: digest.to_owned(),
+        name,
+        digest,
         kind: crate::result::ResultType::Text,
         inputs: Map::new(),
         dependencies: Vec::new(),
@@ -368,9 +373,11 @@ fn torn(path: &Path, reason: &str) -> JobRecord {
 
 /// The folders in a folder, or the one of that name.
 pub(crate) fn folders(dir: &Path, only: Option<&str>) -> io::Result<Vec<PathBuf>> {
+    // What is hidden is no workflow's or task's.
+    let is_shown = |path: &PathBuf| !path.file_name().is_some_and(|n| n.as_encoded_bytes().starts_with(b"."));
     let mut found = match only {
         Some(name) => vec![dir.join(name)],
-        None => entries(dir)?,
+        None => entries(dir)?.into_iter().filter(is_shown).collect(),
     };
     found.retain(|p| p.is_dir());
     Ok(found)

@@ -5,14 +5,18 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use decanus_base::{Diagnostic, ErrorKind, Project};
-use decanus_chat::ToolDefinition;
+use decanus_chat::{Effect, ToolDefinition};
 use decanus_tool::{
-    Args, JobRef, Permissions, SourceError, Tool, ToolContext, ToolError, ToolErrorClass, ToolOutput, ToolSource,
+    Args, JobRef, OutputPart, Permissions, SourceError, Tool, ToolContext, ToolError, ToolErrorClass, ToolOutput,
+    ToolSource,
 };
+use serde_json::{Value, json};
 
+use crate::aside::Executed;
 use crate::definition::{Task, Workflow};
 use crate::error::{JobError, WorkflowError};
-use crate::input::PathRules;
+use crate::input::{PathRules, boolean};
+use crate::job::{Job, JobOptions};
 use crate::runner::RunOptions;
 use crate::store::JobStore;
 use crate::workflows::Workflows;
@@ -53,9 +57,22 @@ impl PathPolicy {
     }
 }
 
-/// A task that can be called. Its result is a job's.
+/// Where the result is to be said, in its place.
+const RETURN_PATH: &str = "return_path";
+/// The part of the job's name that people choose.
+const JOBNAME: &str = "jobname";
+/// `exec` for a call of which nothing is kept.
+const EXEC_TYPE: &str = "exec_type";
+/// Whether a job may run once more within itself.
+const ALLOW_RECURSIVE: &str = "allow_recursive";
+
+/// A task that can be called. Its result is a job's, unless the workflow offers it as one of which nothing is kept.
 pub struct TaskTool {
     definition: ToolDefinition,
+    /// What is said of a call besides the inputs, and is no input of the task: shown to models, and not.
+    options: Vec<&'static str>,
+    hidden: Vec<&'static str>,
+    is_exec: bool,
     workflow: Arc<Workflow>,
     task: String,
     store: JobStore,
@@ -65,8 +82,27 @@ pub struct TaskTool {
 impl TaskTool {
     /// The tool of a task.
     pub fn new(workflow: Arc<Workflow>, task: &Task, store: JobStore, paths: PathPolicy) -> Self {
+        let mut definition = workflow.tool_definition(task);
+        let is_exec = workflow.exec.contains(&task.name);
+        let is_free = |name: &&str| !definition.properties().any(|(input, _)| input == name);
+        let shown = (!is_exec).then_some(RETURN_PATH);
+        let options: Vec<&str> = shown.into_iter().filter(is_free).collect();
+        let hidden = [JOBNAME, EXEC_TYPE, ALLOW_RECURSIVE];
+        let hidden = hidden.into_iter().filter(is_free).collect();
+        if is_exec {
+            definition.effect = Effect::Idempotent;
+        }
+        if let Some(Value::Object(properties)) = definition.parameters.get_mut("properties") {
+            for name in &options {
+                let said = "give the path of the file that holds the result, in place of the result";
+                properties.insert((*name).into(), json!({"type": "boolean", "description": said}));
+            }
+        }
         Self {
-            definition: workflow.tool_definition(task),
+            definition,
+            options,
+            hidden,
+            is_exec,
             task: task.name.clone(),
             workflow,
             store,
@@ -81,7 +117,16 @@ impl Tool for TaskTool {
         &self.definition
     }
 
+    fn options(&self) -> &[&'static str] {
+        &self.options
+    }
+
+    fn hidden_options(&self) -> &[&'static str] {
+        &self.hidden
+    }
+
     async fn call(&self, mut args: Args, cx: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let asked = Asked::take(&mut args, self)?;
         let mut notes = Vec::new();
         args.retain(|name, _| {
             let known = self.definition.properties().any(|(n, _)| n == name);
@@ -90,11 +135,18 @@ impl Tool for TaskTool {
             }
             known
         });
-        let rules = self.paths.rules(cx.from_model, cx.run.permissions());
+        let mut policy = self.paths.clone();
+        // What earlier jobs gave may be an input of the next one, also when their folder is elsewhere.
+        policy.allowed.push(self.store.dir().to_owned());
+        let rules = policy.rules(cx.from_model, cx.run.permissions());
         let workflow = self.workflow.clone();
         let task = self.task.clone();
+        let chosen = JobOptions {
+            name: asked.name.clone(),
+            ..JobOptions::default()
+        };
         // Files are read for the job's identity.
-        let made = tokio::task::spawn_blocking(move || workflow.job(&task, &args, &rules, None)).await;
+        let made = tokio::task::spawn_blocking(move || workflow.job_with(&task, &args, &rules, &chosen)).await;
         let job = made.map_err(|e| ToolError::Fatal(format!("the thread of the job ended: {e}")))?;
         let job = job.map_err(|e| match e.kind() {
             ErrorKind::Usage => ToolError::argument(e.to_string()),
@@ -104,15 +156,37 @@ impl Tool for TaskTool {
         let options = RunOptions {
             cancel: cx.cancel.clone(),
             events: Some(Arc::new(move |event| run.emit(event.clone()))),
+            allow_recursive: asked.allow_recursive,
             ..RunOptions::default()
         };
+        let is_above = options.above.contains(&self.store.path(&job));
+        if asked.exec || (asked.allow_recursive && is_above) {
+            let done = self.store.exec(job, options).await.map_err(respond)?;
+            return Ok(executed(done, notes));
+        }
+        self.stored(job, options, asked.return_path, notes).await
+    }
+}
+
+impl TaskTool {
+    /// The output of a call that is a job.
+    async fn stored(
+        &self,
+        job: Arc<Job>,
+        options: RunOptions,
+        return_path: bool,
+        notes: Vec<String>,
+    ) -> Result<ToolOutput, ToolError> {
         let done = self.store.run(job, options).await.map_err(respond)?;
         let path = done.job.path.clone();
         let reused = done.reused;
-        let value = tokio::task::spawn_blocking(move || done.job.value()).await;
-        let value = value
-            .map_err(|e| ToolError::Fatal(format!("the thread of the job ended: {e}")))?
-            .map_err(respond)?;
+        let value = match return_path {
+            true => path.to_string_lossy().into_owned().into(),
+            false => tokio::task::spawn_blocking(move || done.job.value())
+                .await
+                .map_err(|e| ToolError::Fatal(format!("the thread of the job ended: {e}")))?
+                .map_err(respond)?,
+        };
         Ok(ToolOutput {
             value,
             job: Some(JobRef { path, reused }),
@@ -122,11 +196,75 @@ impl Tool for TaskTool {
     }
 }
 
+/// What a call says besides the inputs.
+struct Asked {
+    name: Option<String>,
+    exec: bool,
+    return_path: bool,
+    allow_recursive: bool,
+}
+
+impl Asked {
+    /// Takes it out of a call's arguments.
+    fn take(args: &mut Args, tool: &TaskTool) -> Result<Self, ToolError> {
+        let mut option = |name: &str| {
+            let is_option = tool.options.iter().chain(&tool.hidden).any(|o| *o == name);
+            let value = is_option.then(|| args.remove(name)).flatten();
+            value.filter(|v| !v.is_null())
+        };
+        let bad = |name: &str, why: String| {
+            ToolError::argument(format!("Parameter '{name}' for tool '{}': {why}", tool.definition.name))
+        };
+        let name = match option(JOBNAME) {
+            None => None,
+            Some(Value::String(name)) => Some(name).filter(|n| !n.trim().is_empty()),
+            Some(other) => return Err(bad(JOBNAME, format!("expected a text, not {other}"))),
+        };
+        let exec = match option(EXEC_TYPE) {
+            None => tool.is_exec,
+            Some(word) if word == "exec" => true,
+            Some(word) if word == "job" => tool.is_exec,
+            Some(other) => return Err(bad(EXEC_TYPE, format!("expected `exec` or `job`, not {other}"))),
+        };
+        let mut truth = |name: &str| match option(name) {
+            None => Ok(false),
+            Some(value) => match boolean(&value) {
+                Ok(value) => Ok(value == true),
+                Err(why) => Err(bad(name, why)),
+            },
+        };
+        Ok(Self {
+            name,
+            exec,
+            return_path: truth(RETURN_PATH)?,
+            allow_recursive: truth(ALLOW_RECURSIVE)?,
+        })
+    }
+}
+
+/// The output of a call of which nothing is kept.
+fn executed(done: Executed, notes: Vec<String>) -> ToolOutput {
+    let part = |bytes| OutputPart {
+        media_type: "application/octet-stream".into(),
+        bytes,
+    };
+    ToolOutput {
+        value: done.value,
+        parts: done.bytes.map(part).into_iter().collect(),
+        notes,
+        ..ToolOutput::default()
+    }
+}
+
 fn respond(error: JobError) -> ToolError {
     let class = match &error {
         JobError::TimedOut { .. } => ToolErrorClass::Timeout,
         JobError::Cancelled { .. } => ToolErrorClass::Interrupted,
-        JobError::Failed { .. } | JobError::NoResult { .. } | JobError::Store(_) => ToolErrorClass::Job,
+        JobError::Failed { .. }
+        | JobError::Recursive { .. }
+        | JobError::TooDeep { .. }
+        | JobError::NoResult { .. }
+        | JobError::Store(_) => ToolErrorClass::Job,
     };
     ToolError::Respond {
         class,

@@ -259,6 +259,7 @@ impl args::Run {
                 Event::Warning(text) => out.warn(text),
                 _ => {}
             })),
+            ..RunOptions::default()
         };
         match decanus.jobs.run(job, options).await {
             Ok(done) => {

@@ -321,14 +321,20 @@ impl Replayer<'_> {
             .prepare(&pair.call.arguments)
             .map_err(|e| Error::usage(e.to_string()))?;
         let mut args = prepared.args.into_owned();
-        let definition = entry.tool.definition();
-        args.retain(|name, _| definition.properties().any(|(n, _)| n == name));
         let workflow = self.decanus.workflows.load(&entry.group)?;
+        let task = entry.tool.definition().name.clone();
+        // What says how the call is made is no input of the job.
+        let definition = workflow.tool_definition(workflow.task(&task)?);
+        let name = args
+            .get("jobname")
+            .and_then(serde_json::Value::as_str)
+            .map(str::to_owned);
+        let name = name.filter(|_| !definition.properties().any(|(n, _)| n == "jobname"));
+        args.retain(|name, _| definition.properties().any(|(n, _)| n == name));
         let (project, settings) = (&self.decanus.project, &self.decanus.settings);
         let policy = PathPolicy::of(project, settings.allowed_paths(&project.root));
         let rules = policy.rules(true, self.run.permissions());
-        let task = definition.name.clone();
-        let made = tokio::task::spawn_blocking(move || workflow.job(&task, &args, &rules, None)).await;
+        let made = tokio::task::spawn_blocking(move || workflow.job(&task, &args, &rules, name.as_deref())).await;
         let made = made.map_err(|e| Error::new(ErrorKind::Internal, format!("a thread ended: {e}")))?;
         Ok(made?)
     }

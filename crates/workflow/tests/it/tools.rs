@@ -2,8 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use decanus_chat::Effect;
-use decanus_tool::{Event, Run, Tool, ToolContext, ToolError, ToolErrorClass, ToolSource};
+use decanus_chat::plan::words;
+use decanus_chat::{Arguments, Effect, FunctionCall};
+use decanus_tool::{
+    Dispatcher, Event, Offer, Run, Tool, ToolContext, ToolError, ToolErrorClass, ToolRegistry, ToolSource,
+};
 use decanus_workflow::{PathPolicy, WorkflowSource, Workflows};
 use serde_json::{Value, json};
 
@@ -107,7 +110,9 @@ async fn schemas() {
         top.definition().parameters,
         json!({"type": "object",
             "properties": {"extra": {"type": "string"}, "s": {"type": "string", "description": "a text"},
-                "i": {"type": "integer", "default": 3}},
+                "i": {"type": "integer", "default": 3},
+                "return_path": {"type": "boolean",
+                    "description": "give the path of the file that holds the result, in place of the result"}},
             "required": ["s"]})
     );
     assert_eq!(top.definition().effect, Effect::Job);
@@ -116,7 +121,8 @@ async fn schemas() {
         kinds.definition().parameters["properties"],
         json!({"a": {"type": "string", "enum": ["x", "y"]}, "b": {"type": "array", "items": {"type": "number"}},
             "c": {"description": "any JSON value"}, "d": {"type": "boolean", "default": true},
-            "e": {"type": "string", "description": "a table (path of a file)"}})
+            "e": {"type": "string", "description": "a table (path of a file)"},
+            "return_path": top.definition().parameters["properties"]["return_path"]})
     );
 }
 
@@ -227,4 +233,207 @@ async fn cancelling_a_call_ends_its_process() {
     assert_eq!(job.status().as_str(), "aborted");
     let pid = std::fs::read_to_string(job.files_dir().join("pid")).unwrap();
     assert_eq!(decanus_base::process::start_time(pid.trim().parse().unwrap()), None);
+}
+
+const DESK_TWO: &str = r#"
+tasks:
+  say: {inputs: {s: {required: true}, i: {type: integer, default: 3}}, sh: 'cd "$DECANUS_WORKFLOW_DIR"; echo run >> log; echo "$s"'}
+  quick: {depends: [say], sh: 'echo quick; cat "$DECANUS_DEP_say"'}
+  own: {inputs: {return_path: {}, jobname: {}}, sh: 'echo "$return_path $jobname"'}
+exports: [say, own]
+exec: [quick]
+"#;
+
+fn dispatcher(tools: Vec<Arc<dyn Tool>>) -> Dispatcher {
+    Dispatcher::new(Arc::new(ToolRegistry::new(
+        tools.into_iter().map(|t| ("W".to_owned(), t)),
+    )))
+}
+
+fn asked(id: &str, name: &str, args: Value) -> FunctionCall {
+    FunctionCall {
+        id: id.into(),
+        name: name.into(),
+        arguments: Arguments::from_value(Some(&args)),
+    }
+}
+
+#[tokio::test]
+async fn how_a_call_is_made_is_said_beside_its_inputs() {
+    let s = Sandbox::new(DESK_TWO);
+    let all = dispatcher(vec![tool(&s, "W/say").await, tool(&s, "W/own").await]);
+    let run = Run::builder(s.root().join("spill")).build();
+    let call = async |name: &str, args: Value| all.call(&asked("c", name, args), &run).await;
+    let path = s.store.path(&s.job("say", json!({"s": "a"}))).display().to_string();
+    for no in [json!(false), json!("false"), json!("no"), Value::Null] {
+        let done = call("say", json!({"s": "a", "return_path": no})).await;
+        assert_eq!(done.value, Some(json!("a\n")), "{:?}", done.output);
+    }
+    for yes in [json!(true), json!("true"), json!("True")] {
+        let done = call("say", json!({"s": "a", "return_path": yes})).await;
+        assert_eq!(
+            (done.output.content.as_str(), done.output.job),
+            (path.as_str(), Some(path.clone()))
+        );
+    }
+    let named = call("say", json!({"s": "a", "jobname": "mine"})).await.output;
+    assert!(named.job.unwrap().contains("/W/say/mine_") && !named.content.contains("jobname"));
+    let refused = call("say", json!({"s": "a", "jobname": "../x"})).await.output;
+    assert_eq!(refused.error.as_deref(), Some("ToolArgumentError"));
+    // Named apart, it is run apart; of what is executed nothing is kept.
+    assert_eq!(
+        (s.count("workflows/W/log"), s.store.list(None, None).unwrap().len()),
+        (2, 2)
+    );
+    let executed = call("say", json!({"s": "a", "exec_type": "exec"})).await.output;
+    assert_eq!((executed.content.as_str(), executed.job), ("a\n", None));
+    assert_eq!(
+        (s.count("workflows/W/log"), s.store.list(None, None).unwrap().len()),
+        (3, 2)
+    );
+    for wrong in [
+        json!({"s": "a", "exec_type": "now"}),
+        json!({"s": "a", "allow_recursive": "maybe"}),
+        json!({}),
+    ] {
+        assert_eq!(
+            call("say", wrong).await.output.error.as_deref(),
+            Some("ToolArgumentError")
+        );
+    }
+    // A task's own inputs of these names are inputs.
+    let own = call("own", json!({"return_path": "r", "jobname": "j"})).await;
+    assert_eq!(own.value, Some(json!("r j\n")));
+}
+
+#[tokio::test]
+async fn tasks_may_be_offered_so_that_nothing_is_kept() {
+    let s = Sandbox::new(DESK_TWO);
+    let names: Vec<String> = source(&s)
+        .resolve("W")
+        .await
+        .unwrap()
+        .unwrap()
+        .iter()
+        .map(|(_, t)| t.definition().name.clone())
+        .collect();
+    assert_eq!(names, ["say", "own", "quick"]);
+    let quick = tool(&s, "W/quick").await;
+    let properties: Vec<&String> = quick.definition().properties().map(|(n, _)| n).collect();
+    assert_eq!(properties, ["s", "i"]);
+    let (cx, _) = cx(true);
+    let output = quick.call(map(json!({"s": "x"})), &cx).await.unwrap();
+    assert_eq!((output.value, output.job.is_none()), (json!("quick\nx\n"), true));
+    let left: Vec<_> = s
+        .store
+        .list(None, None)
+        .unwrap()
+        .iter()
+        .map(|j| j.record.task.clone())
+        .collect();
+    assert_eq!(left, ["say"]);
+}
+
+#[tokio::test]
+async fn the_way_of_a_call_stays_when_inputs_are_limited() {
+    let s = Sandbox::new(DESK);
+    let narrow = async |shown: &[&str], forced: &str| {
+        let shown: Vec<String> = shown.iter().map(|s| (*s).to_owned()).collect();
+        let forced: Vec<_> = words(forced).unwrap().iter().filter_map(|w| w.pair()).collect();
+        let offer = Offer::from(("W".to_owned(), tool(&s, "W/top").await))
+            .narrow(&shown, &forced)
+            .unwrap();
+        let names: Vec<String> = offer.definition.properties().map(|(n, _)| n.clone()).collect();
+        (names.join(" "), Value::Object(offer.definition.defaults))
+    };
+    assert_eq!(
+        narrow(&["extra"], "i=9 s=x").await,
+        ("extra return_path".into(), json!({"i": 9, "s": "x"}))
+    );
+    assert_eq!(narrow(&[], "s=x return_path=true").await.0, "");
+}
+
+/// All jobs of an answer share what they depend on, and the processors.
+#[tokio::test]
+async fn the_calls_of_an_answer_are_produced_together() {
+    let mut s = Sandbox::new(
+        r#"
+tasks:
+  base: {sh: 'cd "$DECANUS_WORKFLOW_DIR"; echo run >> base; sleep 0.3; echo base'}
+  leaf: {depends: [base], inputs: {n: {type: integer}}, sh: 'cd "$DECANUS_WORKFLOW_DIR"; mkdir at-work-$n; ls -d at-work-* | wc -l >> most; sleep 0.1; rmdir at-work-$n; echo $n'}
+"#,
+    );
+    let capacity = decanus_workflow::Capacity {
+        cpus: 2,
+        memory: u64::MAX,
+    };
+    s.store = s.store.clone().with_capacity(capacity);
+    let all = dispatcher(vec![tool(&s, "W/leaf").await]);
+    let run = Run::builder(s.root().join("spill")).build();
+    let mut calls: Vec<_> = (0..6).map(|n| asked(&n.to_string(), "leaf", json!({"n": n}))).collect();
+    calls.push(asked("again", "leaf", json!({"n": 0})));
+    let mut outputs = Vec::new();
+    all.dispatch(&calls, &run, &mut |f| outputs.push((f.output.id, f.output.content)))
+        .await;
+    outputs.sort();
+    let mut expected: Vec<_> = (0..6).map(|n| (n.to_string(), format!("{n}\n"))).collect();
+    expected.push(("again".into(), "0\n".into()));
+    assert_eq!(outputs, expected);
+    assert_eq!(s.count("workflows/W/base"), 1);
+    let most = s.read("workflows/W/most");
+    let most: Vec<usize> = most.lines().map(|l| l.trim().parse().unwrap()).collect();
+    assert!(most.len() == 6 && most.iter().all(|n| *n <= 2), "{most:?}");
+}
+
+/// What a model says is a value, whatever it looks like, for inputs of every kind.
+#[tokio::test]
+async fn shell_text_in_arguments_does_nothing() {
+    let kinds: Vec<_> = decanus_workflow::input::TYPES.iter().map(|(_, kind)| *kind).collect();
+    let inputs: Vec<String> = kinds
+        .iter()
+        .enumerate()
+        .map(|(i, kind)| match kind {
+            decanus_workflow::InputType::Select => format!("x{i}: {{type: select, options: [a, b]}}"),
+            kind => format!("x{i}: {{type: {}}}", kind.as_str()),
+        })
+        .collect();
+    let names: Vec<String> = (0..kinds.len()).map(|i| format!("\"a{{x{i}}}\"")).collect();
+    let scalars: Vec<String> = (0..kinds.len())
+        .filter(|i| kinds[*i].is_scalar())
+        .map(|i| format!("echo \"$x{i}\""))
+        .collect();
+    let s = Sandbox::new(&format!(
+        "tasks:\n  argv: {{inputs: {{{inputs}}}, run: [echo, {}]}}\n  shell: {{inputs: {{{inputs}}}, sh: '{}'}}\n",
+        names.join(", "),
+        scalars.join("; "),
+        inputs = inputs.join(", ")
+    ));
+    let mut ran = 0;
+    for name in ["argv", "shell"] {
+        let all = dispatcher(vec![tool(&s, &format!("W/{name}")).await]);
+        let run = Run::builder(s.root().join("spill")).build();
+        for text in [
+            "'; touch pwned; '",
+            "$(touch pwned)",
+            "`touch pwned`",
+            "\"; touch pwned; \"",
+            "\n touch pwned\n",
+        ] {
+            for i in 0..kinds.len() {
+                for value in [json!(text), json!([text])] {
+                    let done = all.call(&asked("c", name, json!({format!("x{i}"): value})), &run).await;
+                    ran += usize::from(done.output.error.is_none());
+                }
+            }
+        }
+    }
+    assert!(ran > 50, "most of them are ordinary values of some kind: {ran}");
+    let mut open = vec![s.root()];
+    while let Some(dir) = open.pop() {
+        for entry in std::fs::read_dir(dir).unwrap().flatten() {
+            assert_ne!(entry.file_name(), "pwned", "{}", entry.path().display());
+            open.extend(entry.path().is_dir().then(|| entry.path()));
+        }
+    }
+    assert!(!std::path::Path::new("pwned").exists());
 }
