@@ -35,6 +35,8 @@ pub struct Workflow {
     pub tasks: Vec<Arc<Task>>,
     /// The tasks that are offered as tools; all of them when empty.
     pub exports: Vec<String>,
+    /// What runs the jobs of its tasks, where they do not say it: a name of [`executor`](crate::executor).
+    pub executor: Option<String>,
     /// What lies outside of its file.
     pub reach: Reach,
 }
@@ -66,6 +68,8 @@ pub struct Task {
     pub resources: Resources,
     /// How often it is tried again when it fails.
     pub retries: u32,
+    /// What runs its jobs: a name of [`executor`](crate::executor).
+    pub executor: Option<String>,
     /// Requests in words and the arguments they should lead to.
     pub examples: Vec<Example>,
 }

@@ -123,7 +123,9 @@ fn respond(error: JobError) -> ToolError {
     let class = match &error {
         JobError::TimedOut { .. } => ToolErrorClass::Timeout,
         JobError::Cancelled { .. } => ToolErrorClass::Interrupted,
-        JobError::Failed { .. } | JobError::NoResult { .. } | JobError::Store(_) => ToolErrorClass::Job,
+        JobError::Failed { .. } | JobError::NoResult { .. } | JobError::Store(_) | JobError::Executor(_) => {
+            ToolErrorClass::Job
+        }
     };
     ToolError::Respond {
         class,

@@ -10,7 +10,7 @@ use decanus::chat::Arguments;
 use decanus::tool::schema::prepare;
 use decanus::tool::{Event, Permissions, Tool};
 use decanus::workflow::{
-    Input, PathPolicy, ResultType, RunOptions, StoredJob, Task, TaskTool, Workflow, WorkflowError, schema,
+    Input, PathPolicy, ResultType, RunOptions, StoredJob, Task, TaskTool, Workflow, WorkflowError, executor, schema,
 };
 use decanus::{Decanus, Error};
 use serde_json::{Map, Value, json};
@@ -198,6 +198,9 @@ fn task_value(workflow: &Workflow, task: &Task) -> Value {
 impl args::Run {
     async fn run(self, decanus: &Decanus, cx: &Context) -> Ended {
         let out = cx.out;
+        if let Some(name) = &self.executor {
+            executor::check_name(name)?;
+        }
         let workflow = decanus.workflows.load(&self.workflow)?;
         let policy = PathPolicy::of(&decanus.project, Vec::new());
         let task = workflow.task(&self.task)?;
@@ -218,6 +221,7 @@ impl args::Run {
             cancel: cx.signals.token.clone(),
             force: self.force,
             timeout: self.timeout,
+            executor: self.executor,
             events: Some(Arc::new(move |event: &Event| match event {
                 Event::Job { path, reused } => {
                     out.dim(&format!("job {path}{}", if *reused { " (stored result)" } else { "" }));
