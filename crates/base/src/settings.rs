@@ -69,6 +69,45 @@ pub struct Settings {
     /// What the built-in tools that run programs may do.
     #[serde(default)]
     pub tools: ToolSettings,
+    /// What runs jobs when neither a flag, a task nor a workflow says it. Default `local`.
+    pub executor: Option<String>,
+    /// The executor `slurm`.
+    #[serde(default)]
+    pub slurm: SlurmSettings,
+}
+
+/// The `[slurm]` table.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SlurmSettings {
+    /// The partition; Slurm's own default when not said.
+    pub partition: Option<String>,
+    /// The account that is charged.
+    pub account: Option<String>,
+    /// The quality of service.
+    pub qos: Option<String>,
+    /// Further arguments of sbatch, each an element: `["--gres=gpu:1"]`.
+    #[serde(default)]
+    pub args: Vec<String>,
+    /// The folder of sbatch, squeue, scontrol and scancel; relative to the project's root. Default: looked up in `PATH`.
+    pub bin: Option<PathBuf>,
+    /// The decanus of the nodes. Default: the program that submits.
+    pub program: Option<PathBuf>,
+    /// Time between two questions to the scheduler. Default 5 s.
+    #[serde(default, deserialize_with = "duration")]
+    pub poll: Option<Duration>,
+    /// How long a result may take to be seen here after the scheduler says that its job has ended. Default 15 s.
+    #[serde(default, deserialize_with = "duration")]
+    pub settle: Option<Duration>,
+    /// How many jobs run one after another in an element of an array. Default: as many as fit in `batch_time`.
+    pub batch_size: Option<u32>,
+    /// How long an element should run, by what jobs of its task took before. Default 30 s.
+    #[serde(default, deserialize_with = "duration")]
+    pub batch_time: Option<Duration>,
+    /// The most elements of an array. Default 1000, one less than Slurm's own default.
+    pub max_array: Option<u32>,
+    /// The most jobs that are with the scheduler at a time. Default 500.
+    pub max_jobs: Option<u32>,
 }
 
 /// The `[tools]` table.
@@ -335,6 +374,16 @@ mod tests {
         let settings = Settings::load(dir.path()).unwrap();
         assert_eq!(settings.endpoint.as_deref(), Some("lab"));
         assert_eq!(settings.limits.tool_time, Some(Duration::from_secs(120)));
+        let text =
+            "executor = 'slurm'\n[slurm]\npartition = 'main'\nargs = ['--gres=gpu:1']\npoll = '2s'\nmax_array = 64\n";
+        std::fs::write(dir.path().join("decanus.toml"), text).unwrap();
+        let settings = Settings::load(dir.path()).unwrap();
+        assert_eq!(settings.executor.as_deref(), Some("slurm"));
+        assert_eq!(settings.slurm.args, ["--gres=gpu:1"]);
+        let slurm = &settings.slurm;
+        assert_eq!((slurm.poll, slurm.max_array), (Some(Duration::from_secs(2)), Some(64)));
+        std::fs::write(dir.path().join("decanus.toml"), "[slurm]\npartion = 'x'\n").unwrap();
+        assert!(Settings::load(dir.path()).unwrap_err().to_string().contains("partion"));
         std::fs::write(dir.path().join("decanus.toml"), "endpont = 'lab'\n").unwrap();
         let error = Settings::load(dir.path()).unwrap_err().to_string();
         assert!(

@@ -246,6 +246,9 @@ pub struct Run {
     /// End it after this time (500ms, 10s, 2m, 1h)
     #[arg(long, value_parser = duration)]
     pub timeout: Option<Duration>,
+    /// What runs its jobs: local (this machine) or slurm; without it what task, workflow or decanus.toml say
+    #[arg(short = 'x', long, value_name = "EXECUTOR", add = ArgValueCompleter::new(complete::executors))]
+    pub executor: Option<String>,
 }
 
 #[derive(Subcommand, Debug)]
@@ -295,6 +298,16 @@ pub enum Job {
         /// Also the jobs that it depends on
         #[arg(short, long)]
         recursive: bool,
+    },
+    /// Run jobs that were written down for another machine; executors start this
+    #[command(hide = true)]
+    Exec {
+        /// The scheduler's id of this run
+        #[arg(long)]
+        id: String,
+        /// Paths of results; @FILE holds one a line
+        #[arg(required = true)]
+        paths: Vec<String>,
     },
     /// Run a pending tool call; decanus starts this itself
     #[command(hide = true)]

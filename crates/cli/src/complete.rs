@@ -10,7 +10,7 @@ use clap_complete::env::{CompleteEnv, Shells};
 use decanus::base::Project;
 use decanus::base::text::brief;
 use decanus::workflow::input::show;
-use decanus::workflow::{Input, InputType, Workflows};
+use decanus::workflow::{Input, InputType, Workflows, executor};
 
 use crate::args::Cli;
 
@@ -72,6 +72,11 @@ fn candidates(current: &OsStr, all: impl IntoIterator<Item = (String, String)>) 
 pub fn workflows(current: &OsStr) -> Vec<CompletionCandidate> {
     let folders = reach().map(|w| w.folders()).unwrap_or_default();
     candidates(current, folders.into_iter().map(|(name, _)| (name, String::new())))
+}
+
+/// Names of executors.
+pub fn executors(current: &OsStr) -> Vec<CompletionCandidate> {
+    candidates(current, executor::names().map(|name| (name.to_owned(), String::new())))
 }
 
 /// Names of the tasks of the workflow that the line names.

@@ -128,7 +128,7 @@ async fn run(command: Command, cx: &Context) -> Ended {
             | Command::Model(_)
             | Command::Relay(_)
             | Command::Replay(_)
-            | Command::Job(args::Job::Work { .. })
+            | Command::Job(args::Job::Work { .. } | args::Job::Exec { .. })
     ) {
         cx.signals.end_in_order();
     }

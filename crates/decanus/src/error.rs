@@ -1,7 +1,7 @@
 //! The one error that leaves the library: what the rooms below said, with its kind.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use decanus_base::{Diagnostic, ErrorKind};
 
@@ -38,6 +38,15 @@ impl Error {
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hints.push(hint.into());
         self
+    }
+
+    /// The same error as a fault of a file of settings.
+    pub(crate) fn in_file(self, file: &Path) -> Self {
+        Self {
+            kind: ErrorKind::Config,
+            message: format!("{}: {}", file.display(), self.message),
+            ..self
+        }
     }
 
     /// What a room's error says.

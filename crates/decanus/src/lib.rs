@@ -56,7 +56,7 @@ use chat::Lookup;
 use chat::strategy::{Strategies, Strategy};
 use tool::run::Limits;
 use tool::{ApprovalPolicy, Interaction, Nobody, Run, RunBuilder, ToolRegistry, ToolSource};
-use workflow::{JobStore, PathPolicy, ToolJobs, WorkflowSource, Workflows};
+use workflow::{Executors, JobStore, PathPolicy, ToolJobs, WorkflowSource, Workflows};
 
 /// A project with everything in reach.
 pub struct Decanus {
@@ -97,7 +97,11 @@ impl Decanus {
         let project = Project::find(dir.as_ref())?;
         let settings = Settings::load(&project.root).map_err(base::project::ProjectError::from)?;
         let workflows = Workflows::discover(&project);
-        let jobs = JobStore::new(settings.jobs_dir(&project.root));
+        // Of a program of one's own the nodes need decanus itself, which `program` of `[slurm]` names.
+        let program = std::env::current_exe().unwrap_or_else(|_| "decanus".into());
+        let executors = Executors::of(&settings, &project.root, program)
+            .map_err(|e| Error::of(&e).in_file(&project.root.join("decanus.toml")))?;
+        let jobs = JobStore::new(settings.jobs_dir(&project.root)).with_executors(executors);
         let paths = PathPolicy::of(&project, settings.allowed_paths(&project.root));
         let tool_jobs = ToolJobs::new(jobs.clone());
         let from_jobs = builtin::JobTools::new(Arc::new(tool_jobs.clone()));

@@ -116,6 +116,8 @@ impl JobStore {
             deadline: options.timeout.and_then(|t| Some((begun.checked_add(t)?, t))),
             events: without_jobs,
             above: above.with(&[], &place.result),
+            executor: None,
+            ticket: None,
         };
         let need = job.task.resources.need();
         let capacity = self.slots().capacity();

@@ -38,6 +38,8 @@ pub struct Workflow {
     pub exports: Vec<String>,
     /// Those that are offered as tools too, and of whose calls nothing is kept.
     pub exec: Vec<String>,
+    /// What runs the jobs of its tasks, where they do not say it: a name of [`executor`](crate::executor).
+    pub executor: Option<String>,
     /// What lies outside of its file.
     pub reach: Reach,
 }
@@ -69,6 +71,8 @@ pub struct Task {
     pub resources: Resources,
     /// How often it is tried again when it fails.
     pub retries: u32,
+    /// What runs its jobs: a name of [`executor`](crate::executor).
+    pub executor: Option<String>,
     /// Requests in words and the arguments they should lead to.
     pub examples: Vec<Example>,
 }

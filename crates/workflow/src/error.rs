@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use decanus_base::yaml::YamlError;
 use decanus_base::{Diagnostic, ErrorKind};
 
+use crate::executor::ExecutorError;
+
 /// Why a workflow, or a job of it, is not to be had.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WorkflowError {
@@ -215,6 +217,9 @@ pub enum JobError {
     /// The jobs folder can't be read or written; the text names the file.
     #[error("the job can't be stored: {0}")]
     Store(String),
+    /// What was to run it could not be used.
+    #[error("{0}")]
+    Executor(#[from] ExecutorError),
     /// There is a job but its result can't be had: it is not done, is gone, or is not what its type says.
     #[error("{}: {reason}", path.display())]
     NoResult {
@@ -243,7 +248,7 @@ impl JobError {
             | Self::Recursive { path, .. }
             | Self::TooDeep { path, .. }
             | Self::NoResult { path, .. } => Some(path),
-            Self::Store(_) => None,
+            Self::Store(_) | Self::Executor(_) => None,
         }
     }
 
@@ -266,11 +271,13 @@ impl Diagnostic for JobError {
             | Self::NoResult { .. } => ErrorKind::Job,
             Self::Cancelled { .. } => ErrorKind::Interrupted,
             Self::Store(_) => ErrorKind::Internal,
+            Self::Executor(e) => e.kind(),
         }
     }
 
     fn hints(&self) -> Vec<String> {
         match self {
+            Self::Executor(e) => e.hints(),
             Self::Failed { path, .. } | Self::TimedOut { path, .. } => {
                 vec![format!("its log is {}.files/.job/stderr", path.display())]
             }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use decanus_base::digest::ValueHasher;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::definition::{Body, Task, Workflow};
@@ -46,7 +47,7 @@ pub struct Job {
 }
 
 /// A name for results among the dependencies of a job.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
     /// The name.
     pub name: String,

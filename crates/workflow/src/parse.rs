@@ -17,6 +17,7 @@ use crate::definition::{Body, Reach, Task, Workflow};
 use crate::depends;
 use crate::docs::{self, Docs};
 use crate::error::WorkflowError;
+use crate::executor;
 use crate::parse_input::inputs;
 use crate::python::{Modules, PythonReader, Signature};
 use crate::result::{RESULT_TYPES, ResultType};
@@ -26,7 +27,7 @@ use crate::template::Element;
 use crate::warnings;
 
 /// Keys of the format that this build does not know; they are refused by name rather than called unknown.
-const LATER_TASK_KEYS: [&str; 6] = ["rust", "agent", "tool", "executor", "overrides", "batch"];
+const LATER_TASK_KEYS: [&str; 5] = ["rust", "agent", "tool", "overrides", "batch"];
 /// Of workflows with more tasks only the first fault of this kind is told.
 const MOST_ALONE: usize = 500;
 /// Where the documentation of a workflow is looked up, in its folder.
@@ -189,7 +190,12 @@ fn read(text: &str, file: &Path, name: &str, python: &PythonReader) -> (Reading,
     let Some(top) = faults.keep(yaml::parse(text, file)) else {
         return (reading, None);
     };
-    known_keys(&top, &["title", "description", "tasks", "exports", "exec"], &[], faults);
+    known_keys(
+        &top,
+        &["title", "description", "executor", "tasks", "exports", "exec"],
+        &[],
+        faults,
+    );
     let dir = file.parent().unwrap_or(Path::new("")).to_owned();
     let mut workflow = Workflow {
         name: name.to_owned(),
@@ -200,6 +206,7 @@ fn read(text: &str, file: &Path, name: &str, python: &PythonReader) -> (Reading,
         tasks: Tasks::default(),
         exports: Vec::new(),
         exec: Vec::new(),
+        executor: faults.keep(executor(&top)).flatten(),
         reach: Reach::default(),
     };
     let Some(tasks_node) = top.get("tasks") else {
@@ -376,6 +383,7 @@ fn task(name: &str, node: &Node, workflow: &Workflow, modules: &Modules, faults:
             "timeout",
             "resources",
             "retries",
+            "executor",
             "examples",
         ],
         &LATER_TASK_KEYS,
@@ -395,6 +403,7 @@ fn task(name: &str, node: &Node, workflow: &Workflow, modules: &Modules, faults:
         timeout: faults.keep(timeout(node)).flatten(),
         resources: faults.keep(resources(node)).unwrap_or_default(),
         retries: faults.keep(retries(node)).unwrap_or_default(),
+        executor: faults.keep(executor(node)).flatten(),
         examples: faults.keep(examples(node)).unwrap_or_default(),
     };
     if let Some(given) = faults.keep(result_type(node)).flatten() {
@@ -575,6 +584,19 @@ fn retries(node: &Node) -> Result<u32, YamlError> {
             Ok(retries) if retries <= 100 => Ok(retries),
             _ => Err(n.error("`retries` is a whole number from 0 to 100")),
         },
+    }
+}
+
+/// What runs the jobs of a task, or of a workflow.
+fn executor(node: &Node) -> Result<Option<String>, YamlError> {
+    let Some(n) = node.get("executor") else {
+        return Ok(None);
+    };
+    let name = n.text()?;
+    let known: Vec<&str> = executor::names().collect();
+    match executor::check_name(&name) {
+        Ok(()) => Ok(Some(name)),
+        Err(e) => Err(n.error(format!("{e} (executors: {})", known.join(" ")))),
     }
 }
 

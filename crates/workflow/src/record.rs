@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::executor::LOCAL;
 use crate::result::ResultType;
 
 /// Where a job is in its life.
@@ -87,7 +88,7 @@ pub struct JobRecord {
     pub pgid_started: Option<u64>,
     /// The machine.
     pub host: String,
-    /// What ran it; `local`.
+    /// What runs it, or ran it; `local`, `slurm`.
     pub executor: String,
     /// The id that a scheduler gave it.
     pub scheduler_id: Option<String>,
@@ -222,9 +223,14 @@ impl JobRecord {
     }
 
     /// Whether the process that the record says is at work on it is known to be gone. Of another machine's processes
-    /// nothing is known.
+    /// nothing is known, and of a job that a scheduler has only that one knows.
     pub fn is_orphaned(&self) -> bool {
-        self.status.is_active() && is_gone(&self.host, self.pid, self.pid_started)
+        self.status.is_active() && !self.is_elsewhere() && is_gone(&self.host, self.pid, self.pid_started)
+    }
+
+    /// Whether it was handed over to a scheduler.
+    pub fn is_elsewhere(&self) -> bool {
+        !self.executor.is_empty() && self.executor != LOCAL
     }
 
     /// The status as it is: a job whose owner is gone was aborted, whatever the record says. A pending tool call has
@@ -256,7 +262,7 @@ pub(crate) fn new_record(workflow: &str, task: &str, name: &str, digest: &str, k
         pgid: None,
         pgid_started: None,
         host: process::host(),
-        executor: "local".into(),
+        executor: LOCAL.into(),
         scheduler_id: None,
         created: now(),
         started: None,

@@ -39,6 +39,8 @@ pub struct RunOptions {
     pub above: JobStack,
     /// Whether [`exec`](JobStore::exec) may run a job that is at work above: then once more, within itself.
     pub allow_recursive: bool,
+    /// What runs the jobs, whatever tasks, workflows and the project say: a name of [`executor`](crate::executor).
+    pub executor: Option<String>,
 }
 
 /// A job that is done.
@@ -59,6 +61,10 @@ pub(crate) struct Cx {
     pub events: Option<EventSink>,
     /// The jobs that it happens within.
     pub above: JobStack,
+    /// What runs the jobs, whatever else says so.
+    pub executor: Option<String>,
+    /// The scheduler's id of this run, for one whose lock somebody else has.
+    pub ticket: Option<String>,
 }
 
 impl Cx {
@@ -86,7 +92,7 @@ impl Cx {
     }
 }
 
-fn timed_out(job: &Job, paths: &Paths, limit: Duration, stderr: String) -> JobError {
+pub(crate) fn timed_out(job: &Job, paths: &Paths, limit: Duration, stderr: String) -> JobError {
     let message = format!("timed out after {limit:?}");
     JobError::TimedOut {
         task: job.label(),
@@ -112,12 +118,26 @@ pub(crate) fn store_error(e: impl std::fmt::Display) -> JobError {
 /// A job whose lock is ours, and its record as it will be written.
 pub(crate) struct Claimed {
     _lock: OwnerLock,
-    record: JobRecord,
+    pub record: JobRecord,
+    /// Whether it is with an executor already: the record is then what was found.
+    pub is_joined: bool,
 }
 
 impl Claimed {
     pub fn new(lock: OwnerLock, record: JobRecord) -> Self {
-        Self { _lock: lock, record }
+        Self {
+            _lock: lock,
+            record,
+            is_joined: false,
+        }
+    }
+
+    /// A job that an executor has.
+    pub fn joined(lock: OwnerLock, record: JobRecord) -> Self {
+        Self {
+            is_joined: true,
+            ..Self::new(lock, record)
+        }
     }
 
     /// Writes down that it waits.
@@ -129,6 +149,10 @@ impl Claimed {
 
     /// Writes down that it came to nothing before it was run.
     pub fn fail(mut self, paths: &Paths, error: &JobError) {
+        // It goes on elsewhere.
+        if self.is_joined {
+            return;
+        }
         let cleared = clear(paths).map_err(store_error);
         if let Err(e) = cleared.and_then(|()| end(&mut self.record, paths, error)) {
             tracing::warn!("{e}");
@@ -137,7 +161,7 @@ impl Claimed {
 }
 
 /// Writes down how a job failed.
-fn end(record: &mut JobRecord, paths: &Paths, error: &JobError) -> Result<(), JobError> {
+pub(crate) fn end(record: &mut JobRecord, paths: &Paths, error: &JobError) -> Result<(), JobError> {
     let cancelled = matches!(error, JobError::Cancelled { .. });
     record.status = if cancelled { Status::Aborted } else { Status::Error };
     record.ended = Some(now());
@@ -208,6 +232,8 @@ impl JobStore {
             deadline: options.timeout.and_then(|t| Some((Instant::now().checked_add(t)?, t))),
             events: options.events.clone(),
             above: options.above.clone(),
+            executor: options.executor.clone(),
+            ticket: None,
         };
         let graph = Graph::of(self, jobs);
         Scheduler::new(self, &graph, options.force, &cx).run()
@@ -252,13 +278,30 @@ impl JobStore {
         claimed: Claimed,
         cx: &Cx,
     ) -> Result<Box<JobRecord>, JobError> {
-        let Claimed { _lock, record: first } = claimed;
+        self.attempts(job, paths, &claimed.record, cx)
+    }
+
+    /// The same for whoever may write the record.
+    pub(crate) fn attempts(
+        &self,
+        job: &Job,
+        paths: &Paths,
+        first: &JobRecord,
+        cx: &Cx,
+    ) -> Result<Box<JobRecord>, JobError> {
         let mut tries = 0;
         loop {
             let mut record = first.clone();
             let ran = clear(paths)
                 .map_err(store_error)
                 .and_then(|()| self.body(job, paths, &mut record, cx));
+            // Another run is to do it now; what this one found is not asked for.
+            if !cx.is_ours(paths) {
+                return Err(JobError::Cancelled {
+                    task: job.label(),
+                    path: paths.result.clone(),
+                });
+            }
             let error = match ran {
                 Ok(()) => {
                     record.status = Status::Done;
@@ -467,7 +510,7 @@ pub(crate) fn take_over(record: &JobRecord, paths: &Paths, job: &Job, cx: &Cx) {
 }
 
 /// Removes what an earlier run left and makes the folders.
-fn clear(paths: &Paths) -> io::Result<()> {
+pub(crate) fn clear(paths: &Paths) -> io::Result<()> {
     let absent = |e: io::Error, path: &PathBuf| match e.kind() {
         io::ErrorKind::NotFound => Ok(()),
         _ => Err(named(e, path)),

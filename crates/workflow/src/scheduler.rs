@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
@@ -17,6 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::demand::{Edge, Graph, Node, Stored};
 use crate::error::JobError;
+use crate::executor::Executor;
+use crate::fleet::{Fleet, Parcel};
 use crate::guard::{JobStack, WaitMark, waits_for_us};
 use crate::record::{Found, JobRecord, Status, time};
 use crate::runner::{self, Claimed, Cx, Done, store_error};
@@ -90,10 +93,11 @@ struct Work {
 }
 
 /// What came of it.
-struct News {
-    node: usize,
-    worker: usize,
-    result: Result<Box<JobRecord>, JobError>,
+pub(crate) struct News {
+    pub node: usize,
+    /// The thread that is free again; none when the job ran elsewhere.
+    pub worker: Option<usize>,
+    pub result: Result<Box<JobRecord>, JobError>,
 }
 
 pub(crate) struct Scheduler<'a> {
@@ -117,6 +121,8 @@ pub(crate) struct Scheduler<'a> {
     /// Of those, what tells others that we wait, when there are jobs above us; and the next look at who waits for whom.
     marks: HashMap<usize, (WaitMark, Instant)>,
     running: usize,
+    /// Those of them that an executor has.
+    elsewhere: usize,
     done: usize,
     needed: usize,
     begun: Timestamp,
@@ -130,6 +136,8 @@ struct Workers<'scope, 'env, 'a> {
     cx: &'a Cx,
     all: Vec<Sender<Work>>,
     idle: Vec<usize>,
+    /// Those that wait for the jobs of executors, by their names.
+    fleets: HashMap<&'static str, Sender<Parcel>>,
     news: Sender<News>,
 }
 
@@ -167,6 +175,7 @@ impl<'scope, 'a: 'scope> Workers<'scope, '_, 'a> {
                     let result = std::panic::catch_unwind(run)
                         .unwrap_or_else(|_| Err(store_error("the thread of the job panicked")));
                     drop(slot);
+                    let worker = Some(worker);
                     if news.send(News { node, worker, result }).is_err() {
                         break;
                     }
@@ -176,6 +185,25 @@ impl<'scope, 'a: 'scope> Workers<'scope, '_, 'a> {
         let sent = sender.send(work).map_err(|_| store_error("a thread ended early"));
         self.all.push(sender);
         sent
+    }
+
+    /// Gives a job to an executor.
+    fn hand_over(&mut self, executor: &Arc<dyn Executor>, parcel: Parcel) -> Result<(), JobError> {
+        let name = executor.name();
+        if !self.fleets.contains_key(name) {
+            executor.available()?;
+            let (sender, parcels) = channel();
+            let fleet = Fleet::new(self.store, self.graph, self.cx, executor.clone(), self.news.clone());
+            std::thread::Builder::new()
+                .name(name.into())
+                .spawn_scoped(self.scope, move || fleet.run(&parcels))
+                .map_err(store_error)?;
+            self.fleets.insert(name, sender);
+        }
+        match self.fleets.get(name).is_some_and(|fleet| fleet.send(parcel).is_ok()) {
+            true => Ok(()),
+            false => Err(store_error("a thread ended early")),
+        }
     }
 }
 
@@ -202,6 +230,7 @@ impl<'a> Scheduler<'a> {
             looking: Vec::new(),
             marks: HashMap::new(),
             running: 0,
+            elsewhere: 0,
             done: 0,
             needed: 0,
             begun: Timestamp::now(),
@@ -233,6 +262,7 @@ impl<'a> Scheduler<'a> {
                 cx: self.cx,
                 all: Vec::new(),
                 idle: Vec::new(),
+                fleets: HashMap::new(),
                 news: sender,
             };
             self.work(&mut workers, &news);
@@ -281,8 +311,9 @@ impl<'a> Scheduler<'a> {
 
     fn take(&mut self, news: News, workers: &mut Workers) {
         let News { node, worker, result } = news;
-        workers.idle.push(worker);
+        workers.idle.extend(worker);
         self.running -= 1;
+        self.elsewhere -= usize::from(worker.is_none());
         match result {
             Ok(record) => {
                 self.ended[node] = time(record.ended.as_ref());
@@ -472,6 +503,19 @@ impl<'a> Scheduler<'a> {
                         let message = record.error.unwrap_or_default();
                         return Err(Ended::Failed(runner::failed(job, paths, message, String::new())));
                     }
+                    Status::Waiting | Status::Running if record.is_elsewhere() => {
+                        return match self.store.executors().get(&record.executor) {
+                            Some(_) => Ok(Some(Claimed::joined(lock, *record))),
+                            None => {
+                                let id = record.scheduler_id.unwrap_or_default();
+                                let message = format!(
+                                    "it is with the executor `{}` as {id}, which can't be asked from here",
+                                    record.executor
+                                );
+                                Err(Ended::Failed(runner::failed(job, paths, message, String::new())))
+                            }
+                        };
+                    }
                     Status::Waiting | Status::Running => runner::take_over(&record, paths, job, self.cx),
                     _ => {}
                 }
@@ -502,19 +546,40 @@ impl<'a> Scheduler<'a> {
             }
             let graph = self.graph;
             let Node { job, paths, .. } = &graph.nodes[node];
-            let need = job.task.resources.need();
-            let capacity = self.store.slots().capacity();
-            if need.cpus > capacity.cpus || need.memory > capacity.memory {
-                self.fail(node, runner::failed(job, paths, need.beyond(capacity), String::new()));
-                continue;
-            }
-            let Some(slot) = self.store.slots().try_take(need) else {
-                later.push(node);
-                // With nothing but the usual need behind it, there is no use in asking for each of thousands.
-                if later.len() > 64 {
-                    break;
+            let executors = self.store.executors();
+            let chosen = executors.choose(self.cx.executor.as_deref(), &job.workflow, &job.task);
+            let joined = self.claimed[node].as_ref().filter(|claimed| claimed.is_joined);
+            let chosen = match joined {
+                Some(claimed) => executors.get(&claimed.record.executor),
+                None => chosen,
+            };
+            let slot = match chosen {
+                Some(executor) if self.elsewhere >= executor.most() => {
+                    later.push(node);
+                    // Those behind it are for the same executor most likely.
+                    if later.len() > 64 {
+                        break;
+                    }
+                    continue;
                 }
-                continue;
+                Some(_) => None,
+                None => {
+                    let need = job.task.resources.need();
+                    let capacity = self.store.slots().capacity();
+                    if need.cpus > capacity.cpus || need.memory > capacity.memory {
+                        self.fail(node, runner::failed(job, paths, need.beyond(capacity), String::new()));
+                        continue;
+                    }
+                    let Some(slot) = self.store.slots().try_take(need) else {
+                        later.push(node);
+                        // With nothing but the usual need behind it, there is no use in asking for each of thousands.
+                        if later.len() > 64 {
+                            break;
+                        }
+                        continue;
+                    };
+                    Some(slot)
+                }
             };
             let claimed = match self.claimed[node].take() {
                 Some(claimed) => claimed,
@@ -540,15 +605,27 @@ impl<'a> Scheduler<'a> {
             let cancel = self.cx.cancel.child_token();
             self.at[node] = At::Running(cancel.clone());
             self.running += 1;
-            let work = Work {
-                node,
-                claimed,
-                slot,
-                cancel,
-                above: self.level(node),
+            // What is with an executor already stays there, whatever was chosen.
+            let chosen = match claimed.is_joined {
+                true => executors.get(&claimed.record.executor),
+                false => chosen,
             };
-            if let Err(error) = workers.give(work) {
+            let given = match (chosen, slot) {
+                (None, Some(slot)) => workers.give(Work {
+                    node,
+                    claimed,
+                    slot,
+                    cancel,
+                    above: self.level(node),
+                }),
+                (Some(executor), _) => workers.hand_over(executor, Parcel { node, claimed, cancel }).map(|()| {
+                    self.elsewhere += 1;
+                }),
+                (None, None) => Err(store_error("there is nothing to run it")),
+            };
+            if let Err(error) = given {
                 self.running -= 1;
+                self.at[node] = At::Ready;
                 self.fail(node, error);
             }
         }

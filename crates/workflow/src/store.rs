@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::background::WORKER_DIED;
 use crate::error::{FindError, JobError};
+use crate::executor::Executors;
 use crate::job::Job;
 use crate::record::{Found, JobRecord, Status};
 use crate::slots::{Capacity, Slots};
@@ -23,6 +24,8 @@ pub struct JobStore {
     dir: PathBuf,
     /// What its jobs share while they run in this process.
     slots: Slots,
+    /// What may run them elsewhere.
+    executors: Executors,
 }
 
 /// The files of a job.
@@ -78,7 +81,18 @@ impl JobStore {
         Self {
             dir: std::path::absolute(&dir).unwrap_or(dir),
             slots: Slots::new(Capacity::of_machine()),
+            executors: Executors::default(),
         }
+    }
+
+    /// The same store with these executors; without any, its jobs run in this process.
+    #[must_use]
+    pub fn with_executors(self, executors: Executors) -> Self {
+        Self { executors, ..self }
+    }
+
+    pub(crate) fn executors(&self) -> &Executors {
+        &self.executors
     }
 
     /// The same store, whose jobs share this much while they run; without it, what the machine has.

@@ -264,7 +264,8 @@ fn respond(error: JobError) -> ToolError {
         | JobError::Recursive { .. }
         | JobError::TooDeep { .. }
         | JobError::NoResult { .. }
-        | JobError::Store(_) => ToolErrorClass::Job,
+        | JobError::Store(_)
+        | JobError::Executor(_) => ToolErrorClass::Job,
     };
     ToolError::Respond {
         class,

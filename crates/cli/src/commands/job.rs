@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use decanus::base::ErrorKind;
 use decanus::base::text::brief;
-use decanus::workflow::{ProcessSpawner, Reason, Status, StoredJob, Why};
+use decanus::workflow::{ProcessSpawner, Reason, RunOptions, Status, StoredJob, Why, exec};
 use decanus::{Decanus, Error};
 use serde_json::{Value, json};
 
@@ -38,6 +38,9 @@ pub async fn run(command: &Job, cx: &Context) -> Ended {
         } else {
             ErrorKind::Job.exit_code()
         });
+    }
+    if let Job::Exec { id, paths } = command {
+        return exec(&decanus, id, paths, cx).await;
     }
     if let Err(e) = decanus.tool_jobs.tidy() {
         out.warn(&e.to_string());
@@ -93,7 +96,7 @@ pub async fn run(command: &Job, cx: &Context) -> Ended {
             Ok(0)
         }
         // It is dealt with above.
-        Job::Work { .. } => Ok(0),
+        Job::Work { .. } | Job::Exec { .. } => Ok(0),
     }
 }
 
@@ -162,6 +165,33 @@ fn reasons(all: &[Reason], depth: usize, out: Out) {
         out.line(&format!("{indent}{part}{}{change}", reason.message.replace('\n', " ")));
         reasons(&reason.because, depth + 1, out);
     }
+}
+
+/// Runs the jobs one after another. What came of each is in its record; the scheduler only needs the exit code.
+async fn exec(decanus: &Decanus, id: &str, arguments: &[String], cx: &Context) -> Ended {
+    let paths = exec::listed(arguments).map_err(|e| Error::new(ErrorKind::Config, e.to_string()))?;
+    let (workflows, id, out) = (decanus.workflows.clone(), id.to_owned(), cx.out);
+    let options = RunOptions {
+        cancel: cx.signals.token.clone(),
+        ..RunOptions::default()
+    };
+    let work = move || {
+        let mut all_done = true;
+        for path in paths.iter().take_while(|_| !options.cancel.is_cancelled()) {
+            match exec::exec(&workflows, path, &id, &options) {
+                Ok(status) => all_done &= status == Status::Done,
+                Err(e) => {
+                    all_done = false;
+                    out.warn(&format!("{}: {e}", path.display()));
+                }
+            }
+        }
+        all_done && !options.cancel.is_cancelled()
+    };
+    let all_done = tokio::task::spawn_blocking(work).await;
+    let all_done =
+        all_done.map_err(|e| Error::new(ErrorKind::Internal, format!("the thread of the jobs ended: {e}")))?;
+    Ok(if all_done { 0 } else { ErrorKind::Job.exit_code() })
 }
 
 fn list(jobs: &[StoredJob], out: Out) -> Ended {

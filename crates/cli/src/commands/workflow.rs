@@ -11,7 +11,7 @@ use decanus::tool::schema::prepare;
 use decanus::tool::{Event, Permissions};
 use decanus::workflow::{
     Dependency, Input, Job, JobOptions, Override, PathPolicy, ResultType, RunOptions, StoredJob, Task, Workflow,
-    WorkflowError, schema,
+    WorkflowError, executor, schema,
 };
 use decanus::{Decanus, Error};
 use serde_json::{Map, Value, json};
@@ -243,6 +243,9 @@ pub fn planned(
 impl args::Run {
     async fn run(self, decanus: &Decanus, cx: &Context) -> Ended {
         let out = cx.out;
+        if let Some(name) = &self.executor {
+            executor::check_name(name)?;
+        }
         let job = planned(decanus, &self.workflow, &self.task, &self.values, self.name)?;
         if self.why {
             return super::job::why(&decanus.jobs.why_job(&job)?, out);
@@ -252,6 +255,7 @@ impl args::Run {
             cancel: cx.signals.token.clone(),
             force: self.force,
             timeout: self.timeout,
+            executor: self.executor,
             events: Some(Arc::new(move |event: &Event| match event {
                 Event::Job { path, reused } => {
                     out.dim(&format!("job {path}{}", if *reused { " (stored result)" } else { "" }));

@@ -48,8 +48,16 @@ fn faults_name_file_line_and_key() {
             "no result type `jsno`; did you mean json?",
         ),
         (
-            "tasks:\n  a: {sh: x, executor: slurm}\n",
-            "`executor:` is not available in this build",
+            "tasks:\n  a: {sh: x, overrides: {}}\n",
+            "`overrides:` is not available in this build",
+        ),
+        (
+            "tasks:\n  a: {sh: x, executor: slrum}\n",
+            "tasks.a.executor: there is no executor `slrum`; did you mean slurm? (executors: local slurm)",
+        ),
+        (
+            "executor: moon\ntasks:\n  a: {sh: x}\n",
+            "workflow.yaml:1: executor: there is no executor `moon`",
         ),
         (
             "tasks:\n  a: {sh: x, timeout: soon}\n",
