@@ -17,5 +17,6 @@ mod process;
 mod python;
 mod running;
 mod sandbox;
+mod scheduling;
 mod tools;
 mod why;
