@@ -6,8 +6,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use decanus::base::ErrorKind;
 use decanus::base::units::{show_duration, show_size};
+use decanus::base::{ErrorKind, process};
 use decanus::workflow::collect;
 use decanus::workflow::{Garbage, JobFilter, JobRecord, JobSummary, Resources, StoredJob};
 use decanus::{Decanus, Error};
@@ -120,6 +120,10 @@ pub fn show(job: &StoredJob, decanus: &Decanus, out: Out) -> Ended {
     }
     if let Some(size) = value["size"].as_u64() {
         value["size"] = show_size(size).into();
+    }
+    // Where it ran is news only when it was elsewhere.
+    if value["host"].as_str() == Some(process::host().as_str()) {
+        value["host"] = Value::Null;
     }
     let text = |v: &Value| v.as_str().map_or_else(|| v.to_string(), str::to_owned);
     let mut rows = Vec::new();
