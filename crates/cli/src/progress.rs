@@ -41,6 +41,9 @@ impl JobProgress {
             false => ProgressDrawTarget::hidden(),
         };
         let bar = ProgressBar::with_draw_target(None, target);
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+            bar.set_style(style);
+        }
         let shared = Arc::new(Shared {
             out,
             bar,
@@ -82,7 +85,7 @@ impl Shared {
                 self.bar.suspend(|| self.out.dim(&format!("job {path}{stored}")));
                 if !reused {
                     let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-                    running.1 = Some(PathBuf::from(format!("{path}.files/.job/stderr")));
+                    *running = (label(path), Some(PathBuf::from(format!("{path}.files/.job/stderr"))));
                 }
             }
             Event::Jobs { done, total, running } => {
@@ -91,7 +94,10 @@ impl Shared {
                 if let Ok(style) = ProgressStyle::with_template("{bar:20} {pos}/{len} {msg}") {
                     self.bar.set_style(style);
                 }
-                self.running.lock().unwrap_or_else(PoisonError::into_inner).0 = running.join(", ");
+                // None runs at the moment when one has ended and the next has not begun.
+                if !running.is_empty() {
+                    self.running.lock().unwrap_or_else(PoisonError::into_inner).0 = running.join(", ");
+                }
             }
             Event::Warning(text) => self.bar.suspend(|| self.out.warn(text)),
             _ => {}
@@ -112,6 +118,13 @@ impl Shared {
             self.bar.tick();
         }
     }
+}
+
+/// `WORKFLOW/TASK` of the path of a result.
+fn label(path: &str) -> String {
+    let mut parts = path.rsplit('/').skip(1);
+    let task = parts.next().unwrap_or_default();
+    format!("{}/{task}", parts.next().unwrap_or_default())
 }
 
 /// The last line of a file that is not empty.

@@ -28,7 +28,10 @@ pub fn detach(decanus: &Decanus, path: &Path) -> Result<(), Error> {
     let failed = |what: String| Error::new(ErrorKind::Internal, what);
     let program = std::env::current_exe().map_err(|e| failed(format!("the path of this program is not known: {e}")))?;
     // What it says before it has a record, and after: nobody else hears it.
-    let words = decanus.jobs.dir().join(format!(".worker-{}.log", std::process::id()));
+    let words = decanus
+        .jobs
+        .dir()
+        .join(format!(".tmp-worker-{}.log", std::process::id()));
     let file = fs::create_dir_all(decanus.jobs.dir()).and_then(|()| File::create(&words));
     let file = file.map_err(|e| failed(format!("{}: {e}", words.display())))?;
     let before = changed(&decanus.jobs, path);

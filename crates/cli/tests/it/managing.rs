@@ -262,6 +262,25 @@ fn jobs_share_what_they_are_given() {
     }
 }
 
+/// On a terminal a line says how far the jobs are, and what the newest of them says. The terminal is made by Python.
+#[test]
+fn progress_is_drawn_on_a_terminal() {
+    let leaf = "echo \"step $n\" >&2; sleep 0.7; echo $n";
+    let s = shop(&format!(
+        "  leaf: {{inputs: {{n: {{type: integer}}}}, sh: '{leaf}'}}\n  all: {{inputs: {{ns: {{type: integer_array, default: [1, 2]}}}}, depends: [{{task: leaf, for_each: {{ns: n}}}}], sh: echo all}}\n"
+    ));
+    let program = "import os, pty, sys\npty.spawn(sys.argv[1:], lambda fd: os.read(fd, 4096), lambda fd: b'')\n";
+    let drawn = s.run(
+        "python3",
+        &["-c", program, BIN, "workflow", "run", "Shop", "all", "-j", "1"],
+    );
+    assert!(
+        drawn.stdout.contains("1/3") && drawn.stdout.contains("Shop/leaf: step "),
+        "{drawn}"
+    );
+    assert!(drawn.stdout.trim_end().ends_with("all"), "the line is gone: {drawn}");
+}
+
 #[test]
 fn the_list_is_filtered_and_jobs_are_removed() {
     let s = lab();
