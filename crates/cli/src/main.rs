@@ -8,6 +8,7 @@ mod interact;
 mod log;
 mod out;
 mod paths;
+mod progress;
 mod signals;
 mod values;
 

@@ -88,7 +88,7 @@ impl JobStore {
     /// When something can't be read or removed.
     pub fn collect(&self, what: &Collect) -> Result<Vec<Leftover>, JobError> {
         let failed = |e: io::Error| JobError::Store(e.to_string());
-        let mut found = Vec::new();
+        let mut found = temporary(self.dir()).map_err(failed)?;
         for path in entries(&self.dir().join(ASIDE)).map_err(failed)? {
             let locks = entries(&path).map_err(failed)?;
             let mut locks = locks.iter().filter(|p| p.extension().is_some_and(|e| e == "lock"));

@@ -62,6 +62,7 @@ pub use error::{FindError, InputError, JobError, WorkflowError};
 pub use executor::{Executor, ExecutorError, Executors};
 pub use guard::JobStack;
 pub use input::{Input, InputType, PathRules};
+pub use jiff::Timestamp;
 pub use job::{GivenResult, Job, JobOptions, Link, Override, Overrides};
 pub use listing::{JobFilter, JobSummary};
 pub use manage::ManageError;

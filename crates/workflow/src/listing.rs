@@ -4,9 +4,13 @@ use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use decanus_base::files::named;
+use decanus_base::units::parse_duration;
 use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 
 use crate::background::KEPT;
 use crate::error::FindError;
@@ -134,6 +138,28 @@ fn is_like(text: &str, pattern: &str) -> bool {
         }
     }
     pattern[p..].iter().all(|c| *c == '*')
+}
+
+/// A time as people say it: how long ago (30s, 10m, 2h, 3d, 4w), a date or a date with a time of day where we are
+/// (2026-01-31, 2026-01-31T12:00), or one with its offset (2026-01-31T12:00Z).
+///
+/// # Errors
+/// A text that names what was written and what can be.
+pub fn parse_when(text: &str, now: Timestamp) -> Result<Timestamp, String> {
+    let bad = || format!("`{text}` is not a time; write 10m, 2h, 3d, 2026-01-31 or 2026-01-31T12:00");
+    let trimmed = text.trim();
+    let long = [('d', 24), ('w', 7 * 24)].into_iter().find_map(|(unit, hours)| {
+        let number: f64 = trimmed.strip_suffix(unit)?.trim().parse().ok()?;
+        Duration::try_from_secs_f64(number * 3600.0 * f64::from(hours)).ok()
+    });
+    if let Some(ago) = long.or_else(|| parse_duration(trimmed).ok()) {
+        return now.checked_sub(ago).map_err(|_| bad());
+    }
+    if let Ok(at) = trimmed.parse::<Timestamp>() {
+        return Ok(at);
+    }
+    let date_time: DateTime = trimmed.parse().map_err(|_| bad())?;
+    TimeZone::system().to_timestamp(date_time).map_err(|_| bad())
 }
 
 impl JobStore {
@@ -268,7 +294,30 @@ fn summary(task: &Path, result: &str, has_result: bool) -> Option<JobSummary> {
 
 #[cfg(test)]
 mod tests {
-    use super::is_like;
+    use super::*;
+
+    #[test]
+    fn times_as_people_say_them() {
+        let now: Timestamp = "2026-03-10T12:00:00Z".parse().unwrap();
+        let parse = |text: &str| parse_when(text, now).map(|t| t.to_string());
+        for (text, at) in [
+            ("90s", "2026-03-10T11:58:30Z"),
+            ("2h", "2026-03-10T10:00:00Z"),
+            ("3d", "2026-03-07T12:00:00Z"),
+            ("1w", "2026-03-03T12:00:00Z"),
+            ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00Z"),
+        ] {
+            assert_eq!(parse(text).as_deref(), Ok(at), "{text}");
+        }
+        let day: DateTime = "2026-01-31".parse().unwrap();
+        assert_eq!(
+            parse("2026-01-31"),
+            Ok(TimeZone::system().to_timestamp(day).unwrap().to_string())
+        );
+        for bad in ["", "yesterday", "3x", "-1d", "2026-02-31"] {
+            assert!(parse(bad).unwrap_err().contains("is not a time"), "{bad}");
+        }
+    }
 
     #[test]
     fn patterns() {

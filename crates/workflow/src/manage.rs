@@ -61,7 +61,9 @@ impl Diagnostic for ManageError {
 
     fn hints(&self) -> Vec<String> {
         match self {
-            Self::Active { .. } => vec!["`decanus job cancel` ends it".into()],
+            Self::Active { .. } => {
+                vec!["`decanus job cancel` ends it; `decanus job gc` removes what processes left that died".into()]
+            }
             Self::Waits { .. } => vec!["cancel the job that it waits for; this one then ends too".into()],
             _ => Vec::new(),
         }

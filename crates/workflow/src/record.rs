@@ -31,6 +31,12 @@ pub enum Status {
 }
 
 impl Status {
+    /// The state of a word.
+    pub fn parse(word: &str) -> Option<Self> {
+        let all = [Self::Waiting, Self::Running, Self::Done, Self::Error, Self::Aborted];
+        all.into_iter().find(|status| status.as_str() == word)
+    }
+
     /// The stable word for it.
     pub fn as_str(self) -> &'static str {
         match self {

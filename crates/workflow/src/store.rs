@@ -269,6 +269,24 @@ impl StoredJob {
         Paths::new(self.path.clone()).files
     }
 
+    /// Where its process's standard error and standard output are kept. The latter is moved to the result's place when it
+    /// is the result.
+    pub fn logs(&self) -> [PathBuf; 2] {
+        let own = self.files_dir().join(OWN_DIR);
+        ["stderr", "stdout"].map(|name| own.join(name))
+    }
+
+    /// Seconds from the start of its process to its end, or until now while it runs.
+    pub fn seconds(&self) -> Option<f64> {
+        let at = |text: &Option<String>| text.as_ref()?.parse::<Timestamp>().ok();
+        let started = at(&self.record.started)?;
+        let ended = match self.record.effective_status().is_active() {
+            true => Timestamp::now(),
+            false => at(&self.record.ended)?,
+        };
+        Some(ended.duration_since(started).as_secs_f64())
+    }
+
     /// What its process left in its folder: absolute paths, sorted, at most 10 000.
     pub fn files(&self) -> Vec<PathBuf> {
         const MOST: usize = 10_000;
@@ -332,6 +350,14 @@ impl StoredJob {
         shown.insert("dependencies".into(), json!(dependencies));
         shown.insert("started".into(), json!(record.started));
         shown.insert("ended".into(), json!(record.ended));
+        shown.insert("seconds".into(), json!(self.seconds()));
+        shown.insert("size".into(), json!(fs::metadata(&self.path).ok().map(|m| m.len())));
+        shown.insert("executor".into(), record.executor.clone().into());
+        shown.insert("host".into(), record.host.clone().into());
+        shown.insert("exit_code".into(), json!(record.exit_code));
+        let logs = self.logs().into_iter().filter(|log| log.is_file());
+        let logs: Vec<String> = logs.map(|log| log.display().to_string()).collect();
+        shown.insert("logs".into(), json!(logs));
         if let Some(error) = self.error() {
             shown.insert("error".into(), error.into());
         }

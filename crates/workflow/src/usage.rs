@@ -53,7 +53,8 @@ impl JobStore {
                 }
             }
         }
-        Ok(all.into_values().collect())
+        // Of jobs that were removed the folder stays.
+        Ok(all.into_values().filter(|usage| usage.files > 0).collect())
     }
 }
 

@@ -1,16 +1,17 @@
-//! `decanus job list|show|result|why|prov|cancel|clean`, and the worker of pending tool calls.
+//! `decanus job …` of one job, and the worker of pending tool calls.
 
 use std::sync::Arc;
 
 use decanus::base::ErrorKind;
 use decanus::base::text::brief;
-use decanus::workflow::{ProcessSpawner, Reason, RunOptions, Status, StoredJob, Why, exec};
+use decanus::workflow::{ProcessSpawner, Reason, RunOptions, Status, Why, exec};
 use decanus::{Decanus, Error};
 use serde_json::{Value, json};
 
+use super::jobs;
 use super::workflow::{planned, print_bytes, print_result};
 use crate::args::Job;
-use crate::out::{Out, table};
+use crate::out::Out;
 use crate::{Context, Ended};
 
 /// Pending tool calls are run by this binary, in a process for each, so that they outlive the command.
@@ -46,13 +47,10 @@ pub async fn run(command: &Job, cx: &Context) -> Ended {
         out.warn(&e.to_string());
     }
     match command {
-        Job::List { workflow, task } => {
-            let jobs = decanus.jobs.list(workflow.as_deref(), task.as_deref())?;
-            list(&jobs, out)
-        }
+        Job::List(wanted) => jobs::list(wanted, &decanus, out),
         Job::Show { job } => {
             let job = decanus.jobs.find(job, &decanus.project.working_dir)?;
-            show(&job, out)
+            jobs::show(&job, &decanus, out)
         }
         Job::Result { job } => {
             let job = decanus.jobs.find(job, &decanus.project.working_dir)?;
@@ -84,17 +82,13 @@ pub async fn run(command: &Job, cx: &Context) -> Ended {
             }
             Ok(0)
         }
-        Job::Clean { job, recursive } => {
+        Job::Log { job, follow } => {
             let job = decanus.jobs.find(job, &decanus.project.working_dir)?;
-            let removed = decanus.jobs.clean(&job, *recursive)?;
-            let paths = removed.iter().map(|p| p.display().to_string());
-            if out.json {
-                out.value(&json!({"removed": paths.collect::<Vec<_>>()}));
-            } else {
-                paths.for_each(|path| out.line(&format!("removed {path}")));
-            }
-            Ok(0)
+            jobs::log(&job, *follow, &decanus, cx).await
         }
+        Job::Clean(wanted) => jobs::clean(wanted, &decanus, out),
+        Job::Usage { workflow } => jobs::usage(workflow.as_deref(), &decanus, out),
+        Job::Gc(wanted) => jobs::collect(wanted, &decanus, out),
         // It is dealt with above.
         Job::Work { .. } | Job::Exec { .. } => Ok(0),
     }
@@ -192,59 +186,4 @@ async fn exec(decanus: &Decanus, id: &str, arguments: &[String], cx: &Context) -
     let all_done =
         all_done.map_err(|e| Error::new(ErrorKind::Internal, format!("the thread of the jobs ended: {e}")))?;
     Ok(if all_done { 0 } else { ErrorKind::Job.exit_code() })
-}
-
-fn list(jobs: &[StoredJob], out: Out) -> Ended {
-    if out.json {
-        let values: Vec<Value> = jobs
-            .iter()
-            .map(|j| {
-                let mut value = json!({
-                    "name": j.record.name,
-                    "workflow": j.record.workflow,
-                    "task": j.record.task,
-                    "status": j.status().as_str(),
-                    "path": j.path.to_string_lossy(),
-                    "created": j.record.created,
-                    "ended": j.record.ended,
-                });
-                if let Some(id) = &j.record.id {
-                    value["id"] = id.clone().into();
-                }
-                value
-            })
-            .collect();
-        out.value(&values.into());
-        return Ok(0);
-    }
-    if jobs.is_empty() {
-        out.note("no jobs");
-    }
-    let row = |j: &StoredJob| vec![j.status().as_str().to_owned(), j.short_path(), j.record.created.clone()];
-    out.print(&table(&jobs.iter().map(row).collect::<Vec<_>>()));
-    Ok(0)
-}
-
-fn show(job: &StoredJob, out: Out) -> Ended {
-    let value = job.show();
-    if out.json {
-        out.value(&value);
-        return Ok(0);
-    }
-    let text = |v: &Value| v.as_str().map_or_else(|| v.to_string(), str::to_owned);
-    let mut rows = Vec::new();
-    for (name, member) in value.as_object().into_iter().flatten() {
-        match member {
-            Value::Null => {}
-            Value::Object(map) => {
-                for (key, v) in map {
-                    rows.push(vec![name.clone(), format!("{key} = {}", text(v))]);
-                }
-            }
-            Value::Array(items) => rows.extend(items.iter().map(|v| vec![name.clone(), text(v)])),
-            v => rows.push(vec![name.clone(), text(v)]),
-        }
-    }
-    out.print(&table(&rows));
-    Ok(0)
 }

@@ -1,23 +1,24 @@
-//! `decanus workflow list|show|check|run`.
+//! `decanus workflow list|show|check|run|clean`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use decanus::base::text::brief;
 use decanus::base::yaml::YamlError;
 use decanus::base::{Diagnostic, ErrorKind};
 use decanus::chat::Arguments;
+use decanus::tool::Permissions;
 use decanus::tool::schema::prepare;
-use decanus::tool::{Event, Permissions};
 use decanus::workflow::{
-    Dependency, Input, Job, JobOptions, Override, PathPolicy, ResultType, RunOptions, StoredJob, Task, Workflow,
-    WorkflowError, executor, schema,
+    Capacity, Dependency, Executed, Input, Job, JobOptions, JobStore, Override, PathPolicy, ResultType, RunOptions,
+    StoredJob, Task, Workflow, WorkflowError, executor, schema,
 };
 use decanus::{Decanus, Error};
 use serde_json::{Map, Value, json};
 
 use crate::args;
 use crate::out::{Out, table};
+use crate::progress::JobProgress;
 use crate::values;
 use crate::{Context, Ended, Failure};
 
@@ -28,6 +29,7 @@ pub async fn run(command: args::Workflow, cx: &Context) -> Ended {
         args::Workflow::Show { workflow } => show(&*decanus.workflows.load(&workflow)?, cx.out),
         args::Workflow::Check { workflows } => check(&decanus, &workflows, cx.out),
         args::Workflow::Run(wanted) => wanted.run(&decanus, cx).await,
+        args::Workflow::Clean(clean) => super::jobs::clean_tasks(&clean, &decanus, cx.out),
     }
 }
 
@@ -246,26 +248,34 @@ impl args::Run {
         if let Some(name) = &self.executor {
             executor::check_name(name)?;
         }
-        let job = planned(decanus, &self.workflow, &self.task, &self.values, self.name)?;
+        let job = planned(decanus, &self.workflow, &self.task, &self.values, self.name.clone())?;
         if self.why {
             return super::job::why(&decanus.jobs.why_job(&job)?, out);
         }
-        let path = decanus.jobs.path(&job);
+        let jobs = self.within(decanus.jobs.clone());
+        let path = jobs.path(&job);
+        if self.no_wait {
+            return self.start(decanus, &job, &path, out);
+        }
+        let progress = JobProgress::new(out);
         let options = RunOptions {
             cancel: cx.signals.token.clone(),
             force: self.force,
             timeout: self.timeout,
             executor: self.executor,
-            events: Some(Arc::new(move |event: &Event| match event {
-                Event::Job { path, reused } => {
-                    out.dim(&format!("job {path}{}", if *reused { " (stored result)" } else { "" }));
-                }
-                Event::Warning(text) => out.warn(text),
-                _ => {}
-            })),
+            events: Some(progress.sink()),
+            allow_recursive: self.allow_recursive,
             ..RunOptions::default()
         };
-        match decanus.jobs.run(job, options).await {
+        let is_above = self.allow_recursive && options.above.contains(&path);
+        if self.exec || is_above {
+            let done = jobs.exec(job, options).await;
+            drop(progress);
+            return executed(done.map_err(|e| failure(&e, path))?, out);
+        }
+        let done = jobs.run(job, options).await;
+        drop(progress);
+        match done {
             Ok(done) => {
                 let value = done.job.value()?;
                 if !out.json && print_bytes(&done.job, out)? {
@@ -280,6 +290,47 @@ impl args::Run {
             Err(e) => Err(failure(&e, path)),
         }
     }
+}
+
+impl args::Run {
+    /// The store, whose jobs share no more than was said.
+    fn within(&self, jobs: JobStore) -> JobStore {
+        let machine = Capacity::of_machine();
+        match (self.jobs, self.memory) {
+            (None, None) => jobs,
+            (cpus, memory) => jobs.with_capacity(Capacity {
+                cpus: cpus.unwrap_or(machine.cpus),
+                memory: memory.unwrap_or(machine.memory),
+            }),
+        }
+    }
+
+    /// Leaves the job to a process of its own.
+    fn start(&self, decanus: &Decanus, job: &Arc<Job>, path: &Path, out: Out) -> Ended {
+        if self.force || decanus.jobs.done(job).is_none() {
+            super::detach::detach(decanus, path)?;
+        }
+        let status = decanus.jobs.read(path.to_owned()).map(|j| j.status().as_str());
+        if out.json {
+            out.value(&json!({"status": status.unwrap_or("waiting"), "job": path.to_string_lossy()}));
+        } else {
+            out.line(&path.display().to_string());
+        }
+        Ok(0)
+    }
+}
+
+/// Prints a result of which nothing was kept.
+fn executed(done: Executed, out: Out) -> Ended {
+    match done.bytes {
+        Some(_) if out.json || out.is_stdout_terminal() => {
+            return Err(Error::usage("bytes of which nothing is kept can only go to a pipe or a file").into());
+        }
+        Some(bytes) => out.copy(&mut bytes.as_slice()),
+        None if out.json => out.value(&json!({"status": "done", "job": null, "result": done.value})),
+        None => print_result(&done.value, out),
+    }
+    Ok(0)
 }
 
 /// The values with the names of inputs in the places of their shortcuts.

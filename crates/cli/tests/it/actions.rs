@@ -142,7 +142,7 @@ fn tools_with_hidden_inputs() {
         .keys()
         .cloned()
         .collect();
-    assert_eq!(shown, ["who"]);
+    assert_eq!(shown, ["who", "return_path"]);
     let job = asked["jobs"][0].as_str().unwrap();
     let inputs = run(&s, &["job", "show", job, "--json"]).exits(0).json()["inputs"].clone();
     assert_eq!((&inputs["times"], &inputs["tone"]), (&json!(2), &json!("warm")));

@@ -19,6 +19,7 @@ mod fallback;
 mod https;
 mod huggingface;
 mod jobs;
+mod managing;
 mod models;
 mod prov;
 mod relay;
