@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -39,6 +39,8 @@ const LAST_WORD: Duration = Duration::from_secs(15);
 const OLD: Duration = Duration::from_secs(14 * 24 * 3600);
 /// How many earlier jobs say what jobs of a task take.
 const EARLIER: usize = 20;
+/// How many jobs of a task are handed over before it is known what they take.
+const PROBES: usize = 16;
 
 /// The folder of batches among those of the workflows; no workflow has such a name.
 pub(crate) const FOLDER: &str = ".batches";
@@ -81,6 +83,12 @@ struct Away {
     pause: Duration,
 }
 
+/// How many jobs of a task may still go before it is known what they take, and since when there are any.
+struct Probe {
+    left: usize,
+    since: Instant,
+}
+
 /// What is left of a batch.
 #[derive(Default)]
 struct Left {
@@ -103,6 +111,7 @@ pub(crate) struct Fleet<'a> {
     next_poll: Instant,
     /// What jobs take, by their tasks' folders.
     typical: HashMap<PathBuf, Option<Duration>>,
+    probes: HashMap<PathBuf, Probe>,
     /// Of which reasons to wait the user was told.
     told: Vec<String>,
 }
@@ -129,6 +138,7 @@ impl<'a> Fleet<'a> {
             next_look: Instant::now(),
             next_poll: Instant::now(),
             typical: HashMap::new(),
+            probes: HashMap::new(),
             told: Vec::new(),
         }
     }
@@ -219,10 +229,10 @@ impl<'a> Fleet<'a> {
 
     /// Makes batches of the jobs that came, and writes down what each is to do.
     fn pack(&mut self) {
-        if self.fresh.is_empty() {
+        let mut fresh = self.due();
+        if fresh.is_empty() {
             return;
         }
-        let mut fresh: Vec<Option<(Parcel, u32)>> = std::mem::take(&mut self.fresh).into_iter().map(Some).collect();
         let nodes: Vec<usize> = fresh.iter().flatten().map(|(parcel, _)| parcel.node).collect();
         let specs: Vec<JobSpec> = nodes.into_iter().map(|node| self.spec(node)).collect();
         for batch in self.executor.plan(&specs) {
@@ -261,12 +271,62 @@ impl<'a> Fleet<'a> {
         }
     }
 
+    /// The jobs to hand over now. Of a task of which it is not known what its jobs take only some are, so that the others
+    /// can share elements if they are short; those that are long get on before the time for probing is over.
+    fn due(&mut self) -> Vec<Option<(Parcel, u32)>> {
+        let Some(patience) = self.executor.probe() else {
+            return std::mem::take(&mut self.fresh).into_iter().map(Some).collect();
+        };
+        let (mut due, mut held) = (Vec::new(), Vec::new());
+        for (parcel, lost) in std::mem::take(&mut self.fresh) {
+            let folder = self.folder(parcel.node);
+            let is_known = self.typical(&folder).is_some();
+            let probe = self.probes.entry(folder).or_insert_with(|| Probe {
+                left: PROBES,
+                since: Instant::now(),
+            });
+            if is_known || lost > 0 || probe.left > 0 || probe.since.elapsed() >= patience {
+                probe.left = probe.left.saturating_sub(1);
+                due.push(Some((parcel, lost)));
+            } else {
+                held.push((parcel, lost));
+            }
+        }
+        self.fresh = held;
+        due
+    }
+
+    fn folder(&self, node: usize) -> PathBuf {
+        let result = &self.paths(node).result;
+        result.parent().unwrap_or(result).to_owned()
+    }
+
+    fn typical(&mut self, folder: &Path) -> Option<Duration> {
+        match self.typical.get(folder) {
+            Some(known) => *known,
+            None => {
+                let typical = earlier(folder);
+                self.typical.insert(folder.to_owned(), typical);
+                typical
+            }
+        }
+    }
+
+    /// What one job took counts for a quarter.
+    fn learn(&mut self, node: usize, time: Duration) {
+        let folder = self.folder(node);
+        let typical = match self.typical(&folder) {
+            Some(before) => (before * 3 + time) / 4,
+            None => time,
+        };
+        self.typical.insert(folder, Some(typical));
+    }
+
     fn spec(&mut self, node: usize) -> JobSpec {
+        let typical = self.typical(&self.folder(node));
         let Node { job, paths, .. } = &self.graph.nodes[node];
         let task = &job.task;
         let limit = [task.timeout, task.resources.time].into_iter().flatten().min();
-        let folder = paths.result.parent().unwrap_or(&paths.result).to_owned();
-        let typical = *self.typical.entry(folder).or_insert_with_key(|folder| earlier(folder));
         JobSpec {
             path: paths.result.clone(),
             resources: task.resources,
@@ -358,14 +418,20 @@ impl<'a> Fleet<'a> {
             match record.status {
                 Status::Done if is_of_it && paths.result.is_file() => {
                     let job = self.flying.swap_remove(at);
-                    if let (Some(time), Some(folder)) = (took(&record), paths.result.parent()) {
-                        self.typical.insert(folder.to_owned(), Some(time));
+                    if let Some(time) = took(&record) {
+                        self.learn(job.parcel.node, time);
                     }
                     self.finish(job, Ok(record));
                 }
                 Status::Error if is_of_it => {
                     let job = self.flying.swap_remove(at);
                     let error = self.failure(job.parcel.node, &record);
+                    self.finish(job, Err(error));
+                }
+                // `job cancel`, and nobody has begun it.
+                Status::Waiting if is_of_it && job.stopped.is_none() && paths.cancel().exists() => {
+                    let job = self.flying.swap_remove(at);
+                    let error = cancelled(&self.graph.nodes[job.parcel.node]);
                     self.finish(job, Err(error));
                 }
                 // It may have been ended since a limit of the scheduler's was reached; that one is asked first.
@@ -507,7 +573,8 @@ impl<'a> Fleet<'a> {
     }
 
     fn lose(&mut self, mut flying: Flying) {
-        let Node { job, paths, .. } = &self.graph.nodes[flying.parcel.node];
+        let node = &self.graph.nodes[flying.parcel.node];
+        let Node { job, paths, .. } = node;
         let id = flying.id.clone().unwrap_or_default();
         let name = self.executor.name();
         let (outcome, status) = match (&flying.over, JobRecord::read(&paths.info)) {
@@ -521,10 +588,6 @@ impl<'a> Fleet<'a> {
             }
         };
         let word = outcome.as_text();
-        let cancelled = || JobError::Cancelled {
-            task: job.label(),
-            path: paths.result.clone(),
-        };
         let log = self
             .store
             .dir()
@@ -549,7 +612,8 @@ impl<'a> Fleet<'a> {
                 runner::failed(job, paths, message, crate::body::job_stderr(job, paths))
             }
             // It was ended in order, by a signal, and nobody here asked for it.
-            (Outcome::Completed, Status::Aborted) => cancelled(),
+            (Outcome::Completed | Outcome::Lost(_), Status::Aborted) if !is_node_fault(word) => cancelled(node),
+            _ if paths.cancel().exists() => cancelled(node),
             _ if flying.lost < job.task.retries.max(1) && !self.cx.is_over() => {
                 self.cx.emit(Event::Warning(format!(
                     "job {}: {name} lost it as {id} ({word}); handing it over again",
@@ -748,6 +812,18 @@ impl<'a> Fleet<'a> {
     }
 }
 
+fn cancelled(node: &Node) -> JobError {
+    JobError::Cancelled {
+        task: node.job.label(),
+        path: node.paths.result.clone(),
+    }
+}
+
+/// Whether a job that ended in order, by a signal, was ended for the sake of its node or of other jobs.
+fn is_node_fault(word: &str) -> bool {
+    matches!(word, "NODE_FAIL" | "BOOT_FAIL" | "PREEMPTED" | "REVOKED")
+}
+
 /// The lists of a batch's elements.
 fn lists(batch: &Batch, specs: &[JobSpec]) -> Result<Vec<String>, JobError> {
     let line = |at: &usize| {
@@ -764,7 +840,7 @@ fn lists(batch: &Batch, specs: &[JobSpec]) -> Result<Vec<String>, JobError> {
 }
 
 /// What jobs of a task took, by some of those that are stored in its folder.
-fn earlier(folder: &std::path::Path) -> Option<Duration> {
+fn earlier(folder: &Path) -> Option<Duration> {
     let infos = entries(folder).unwrap_or_default().into_iter();
     let times: Vec<Duration> = infos
         .filter(|path| path.extension().is_some_and(|e| e == "info"))

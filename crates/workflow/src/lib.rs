@@ -28,6 +28,7 @@ mod manage;
 pub mod native;
 pub mod parse;
 pub mod python;
+mod recall;
 pub mod record;
 pub mod result;
 pub mod runner;
