@@ -98,7 +98,7 @@ pub fn exec(workflows: &Workflows, path: &Path, id: &str, options: &RunOptions) 
 
 /// Whose turn it is.
 enum Turn {
-    Ours(JobRecord),
+    Ours(Box<JobRecord>),
     Over(Status),
 }
 
@@ -107,7 +107,7 @@ fn ours(paths: &Paths, id: &str) -> Result<Turn, JobError> {
     let begun = Instant::now();
     loop {
         let record = match JobRecord::read(&paths.info) {
-            Found::Record(record) => *record,
+            Found::Record(record) => record,
             Found::Nothing => return Err(store_error(format!("{}: there is no such job", paths.info.display()))),
             Found::Torn(reason) => return Err(store_error(format!("{}: {reason}", paths.info.display()))),
         };
@@ -121,7 +121,10 @@ fn ours(paths: &Paths, id: &str) -> Result<Turn, JobError> {
         // It died between handing over and writing down; the batch is still known by its name.
         if begun.elapsed() > ID_PATIENCE {
             let scheduler_id = Some(id.to_owned());
-            let record = JobRecord { scheduler_id, ..record };
+            let record = Box::new(JobRecord {
+                scheduler_id,
+                ..*record
+            });
             record.write(&paths.info).map_err(store_error)?;
             return Ok(Turn::Ours(record));
         }

@@ -188,9 +188,8 @@ impl<'scope, 'a: 'scope> Workers<'scope, '_, 'a> {
                 .map_err(store_error)?;
             self.fleets.insert(name, sender);
         }
-        let sent = self.fleets.get(name).map(|fleet| fleet.send(parcel));
-        match sent {
-            Some(Ok(())) => Ok(()),
+        match self.fleets.get(name) {
+            Some(fleet) if fleet.send(parcel).is_ok() => Ok(()),
             _ => Err(store_error("a thread ended early")),
         }
     }

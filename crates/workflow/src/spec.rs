@@ -171,7 +171,8 @@ impl Spec {
                 Found::Record(record) => record.status == Status::Done,
                 Found::Nothing | Found::Torn(_) => false,
             };
-            if !(is_done && needed.path.is_file()) && !job.may_fail(at) {
+            let is_there = is_done && needed.path.is_file();
+            if !is_there && !job.may_fail(at) {
                 return Err(format!(
                     "the job {} that it depends on is not done",
                     needed.path.display()
