@@ -184,12 +184,22 @@ pub(crate) fn took(record: &JobRecord) -> Option<Duration> {
     ended.duration_since(started).try_into().ok()
 }
 
-/// The record of a job that is handed over and that nobody has begun.
+/// The record of a job that is handed over and that nobody has begun, of what is known of it from before.
 pub(crate) fn handed_over(record: &JobRecord, executor: &str) -> JobRecord {
+    let pid = std::process::id();
     JobRecord {
         status: Status::Waiting,
         executor: executor.to_owned(),
         scheduler_id: None,
+        pid,
+        pid_started: process::start_time(pid),
+        pgid: None,
+        pgid_started: None,
+        host: process::host(),
+        started: None,
+        ended: None,
+        exit_code: None,
+        error: None,
         ..record.clone()
     }
 }

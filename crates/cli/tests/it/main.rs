@@ -13,6 +13,7 @@ mod chats;
 mod check;
 mod declaring;
 mod endpoints;
+mod executors;
 mod failures;
 mod fallback;
 mod https;
