@@ -84,7 +84,8 @@ class Cluster:
         return subprocess.run(["squeue", "-h", "-r", *args], env=self.env, text=True, capture_output=True, check=True).stdout
 
     def controller(self):
-        subprocess.run(["slurmctld", "-f", self.dir / "slurm.conf"], env=self.env, check=True)
+        started = self.script("start.sh", "2")
+        assert started.returncode == 0, started.stderr
 
 
 def until(there, patience=60):
@@ -174,8 +175,10 @@ def join(c):
 
 def controller_down(c):
     before = c.ran()
-    client = c.begin("workflow", "run", "W", "nap", "s=8", "tag=down")
+    client = c.begin("workflow", "run", "W", "nap", "s=14", "tag=down")
     c.running("down")
+    # A controller writes its state down every few seconds; without it, it forgets jobs and ends them.
+    time.sleep(6)
     os.kill(c.pid("slurmctld"), signal.SIGKILL)
     time.sleep(4)
     c.controller()

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use self::packing::Probe;
 use crate::demand::{Graph, Node};
 use crate::error::JobError;
-use crate::exec::took;
+use crate::exec::{BEAT, sign_of_life, took};
 use crate::executor::{Batch, Executor, ExecutorError, Outcome, Progress};
 use crate::record::{Found, JobRecord, Status};
 use crate::runner::{self, Claimed, Cx, end};
@@ -36,6 +36,8 @@ const LOOK: Duration = Duration::from_millis(100);
 const LOOK_EACH: Duration = Duration::from_millis(1);
 /// Pauses while the scheduler is away.
 const AWAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// A run that has not said for so long that it is alive is not.
+const LIFE: Duration = BEAT.saturating_mul(3);
 /// How long a cancelled job is waited for.
 const LAST_WORD: Duration = Duration::from_secs(15);
 
@@ -59,6 +61,8 @@ struct Flying {
     lost: u32,
     /// How it ended for the scheduler, and since when that is known.
     over: Option<(Outcome, Instant)>,
+    /// What its run last said of being alive.
+    life: Option<String>,
     /// Since when it is wanted no more.
     stopped: Option<Instant>,
     /// Whether the scheduler was told.
@@ -212,6 +216,7 @@ impl<'a> Fleet<'a> {
             id,
             lost: 0,
             over: None,
+            life: None,
             stopped: None,
             is_told: false,
         });
@@ -427,7 +432,21 @@ impl<'a> Fleet<'a> {
     /// Ends what is over for the scheduler and has no record of an end. A record may come late from another machine.
     fn settle(&mut self) {
         let settle = self.executor.settle();
+        for job in self.flying.iter_mut().filter(|job| job.stopped.is_none()) {
+            let paths = &self.graph.nodes[job.parcel.node].paths;
+            if let Some((_, since)) = &mut job.over
+                && since.elapsed() >= settle.min(LIFE)
+                && let Some(life) = sign_of_life(paths)
+            {
+                // It is not over, whatever the scheduler says.
+                if job.life.as_ref().is_some_and(|before| *before != life) {
+                    *since = Instant::now();
+                }
+                job.life = Some(life);
+            }
+        }
         let is_due = |job: &Flying| match (&job.over, job.stopped) {
+            (Some((_, since)), None) if job.life.is_some() => since.elapsed() >= settle.max(LIFE),
             (Some((_, since)), None) => since.elapsed() >= settle,
             (Some(_), Some(stopped)) => stopped.elapsed() >= LOOK * 3,
             (None, Some(stopped)) => stopped.elapsed() >= LAST_WORD,

@@ -22,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const MOST_IDS: usize = 500;
 /// What a job takes at least, with what happens around it.
 const SHORTEST: Duration = Duration::from_millis(50);
+/// Elements that many jobs make at least, so that they run side by side, however short they are.
+const SIDE_BY_SIDE: usize = 8;
 /// Jobs in one element, however short they are.
 const MOST_IN_ELEMENT: u64 = 1000;
 
@@ -193,7 +195,11 @@ impl Executor for Slurm {
         }
         let mut batches = Vec::new();
         for ((_, _, limit, size), places) in alike {
-            let size = usize::try_from(size).unwrap_or(1);
+            let spread = match self.settings.batch_size {
+                Some(_) => usize::MAX,
+                None => places.len().div_ceil(SIDE_BY_SIDE),
+            };
+            let size = usize::try_from(size).unwrap_or(1).min(spread);
             let elements: Vec<Vec<usize>> = places.chunks(size).map(<[usize]>::to_vec).collect();
             for elements in elements.chunks(most) {
                 let longest = elements.iter().map(Vec::len).max().unwrap_or(1);
@@ -359,8 +365,11 @@ mod tests {
         let unknown = vec![job(None, None); 5];
         assert_eq!(plan(settings.clone(), &unknown), [vec![1, 1, 1], vec![1, 1]]);
         // 30 s of them in an element.
-        let short = vec![job(None, Some(Duration::from_secs(5))); 20];
-        assert_eq!(plan(settings.clone(), &short), [vec![6, 6, 6], vec![2]]);
+        let short = vec![job(None, Some(Duration::from_secs(10))); 25];
+        assert_eq!(plan(settings.clone(), &short), [vec![3; 3], vec![3; 3], vec![3, 3, 1]]);
+        // But not all in one.
+        let shortest = vec![job(None, Some(Duration::from_millis(1))); 16];
+        assert_eq!(plan(settings.clone(), &shortest).concat(), [2; 8]);
         let long = vec![job(None, Some(Duration::from_secs(300))); 2];
         assert_eq!(plan(settings.clone(), &long), [vec![1, 1]]);
         // What needs other resources is in another batch.

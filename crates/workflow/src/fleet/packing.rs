@@ -50,6 +50,7 @@ impl Fleet<'_> {
                         id: None,
                         lost,
                         over: None,
+                        life: None,
                         stopped: None,
                         is_told: false,
                     });

@@ -265,7 +265,7 @@ fn many_short_jobs_share_arrays_and_elements() {
     // 16 to see what they take, then the others, then what depends on them.
     let calls = cluster.sandbox.read("bin/state/calls");
     let arrays: Vec<&str> = calls.split_whitespace().filter(|w| w.starts_with("--array=")).collect();
-    assert_eq!(arrays, ["--array=0-15", "--array=0-0", "--array=0-0"]);
+    assert_eq!(arrays, ["--array=0-15", "--array=0-7", "--array=0-0"]);
 }
 
 #[test]
@@ -393,6 +393,21 @@ fn a_lost_job_is_handed_over_again_once() {
         "{text}"
     );
     assert_eq!(cluster.calls("sbatch"), 2);
+}
+
+#[test]
+fn a_job_that_is_alive_is_not_lost_whatever_the_scheduler_says() {
+    let cluster = Cluster::new();
+    let run = cluster.start(&cluster.sandbox.job("wait", json!({})), RunOptions::default());
+    until(|| cluster.ran() == 1);
+    std::fs::write(cluster.state("jobs/1_0"), "NODE_FAIL").unwrap();
+    std::thread::sleep(Duration::from_secs(6));
+    cluster.go();
+    let run = run.end();
+    assert_eq!(
+        (run.value(), cluster.ran(), cluster.calls("sbatch")),
+        (json!("went\n"), 1, 1)
+    );
 }
 
 #[test]
