@@ -47,6 +47,10 @@ live-openwebui *ARGS:
 live-oauth *ARGS:
     python3 tests/live/oauth.py {{ARGS}}
 
+# Run jobs on a Slurm of two nodes while nodes and the controller die (as root; installs Slurm by apt)
+live-slurm *ARGS:
+    python3 tests/slurm/run.py {{ARGS}}
+
 # Try inputs that libFuzzer makes up: arguments, urls, pages, chats or events (installs cargo-fuzz)
 fuzz TARGET SECONDS="600":
     fuzz/run {{TARGET}} {{SECONDS}}

@@ -6,11 +6,12 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use decanus_base::files::write_atomic;
 use decanus_base::process;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::JobError;
-use crate::record::{Found, JobRecord, Status};
+use crate::record::{Found, JobRecord, Status, now};
 use crate::runner::{Cx, RunOptions, end, failed, store_error};
 use crate::spec::Spec;
 use crate::store::{JobStore, Paths};
@@ -19,7 +20,12 @@ use crate::workflows::Workflows;
 /// How long the submitter may take to write down the id that the scheduler gave it.
 const ID_PATIENCE: Duration = Duration::from_secs(10);
 /// How soon it is seen that a job was cancelled, or handed over again.
-const NOTICE: Duration = Duration::from_millis(300);
+const NOTICE: Duration = Duration::from_millis(200);
+
+/// How often a run says that it is alive. A scheduler that lost its state, or a node whose daemon died, says otherwise.
+pub(crate) const BEAT: Duration = Duration::from_secs(1);
+/// The file in which it does.
+const ALIVE: &str = "alive";
 
 /// Runs a job that was written down: `path` is that of its result, `id` the scheduler's name for this run. One that is
 /// done, or that another run is to do, is left alone. Gives how the job stands afterwards.
@@ -48,7 +54,7 @@ pub fn exec(workflows: &Workflows, path: &Path, id: &str, options: &RunOptions) 
         events: options.events.clone(),
         above: options.above.clone(),
         executor: None,
-        ticket: Some(id.to_owned()),
+        ticket: Some((id.to_owned(), record.created.clone())),
     };
     let ready = spec.job(workflows).and_then(|job| {
         spec.check_dependencies(&job)?;
@@ -108,7 +114,7 @@ fn ours(paths: &Paths, id: &str) -> Result<Turn, JobError> {
     let begun = Instant::now();
     loop {
         let record = match JobRecord::read(&paths.info) {
-            Found::Record(record) => *record,
+            Found::Record(record) => record,
             Found::Nothing => return Err(store_error(format!("{}: there is no such job", paths.info.display()))),
             Found::Torn(reason) => return Err(store_error(format!("{}: {reason}", paths.info.display()))),
         };
@@ -122,7 +128,10 @@ fn ours(paths: &Paths, id: &str) -> Result<Turn, JobError> {
         // It died between handing over and writing down; the batch is still known by its name.
         if begun.elapsed() > ID_PATIENCE {
             let scheduler_id = Some(id.to_owned());
-            let record = JobRecord { scheduler_id, ..record };
+            let record = Box::new(JobRecord {
+                scheduler_id,
+                ..*record
+            });
             record.write(&paths.info).map_err(store_error)?;
             return Ok(Turn::Ours(Box::new(record)));
         }
@@ -133,6 +142,8 @@ fn ours(paths: &Paths, id: &str) -> Result<Turn, JobError> {
 /// Ends the run when somebody cancels the job, or when another run is to do it.
 fn watch(paths: &Paths, cx: &Cx, stop: &CancellationToken) {
     let mut last = Instant::now();
+    let mut beat = Instant::now();
+    let mut beats = 0_u64;
     while !stop.is_cancelled() && !cx.cancel.is_cancelled() {
         if last.elapsed() > NOTICE {
             last = Instant::now();
@@ -140,8 +151,21 @@ fn watch(paths: &Paths, cx: &Cx, stop: &CancellationToken) {
                 cx.cancel.cancel();
             }
         }
+        // The first comes soon, but after the folder was made anew.
+        if beat.elapsed() > (if beats == 0 { NOTICE } else { BEAT }) && paths.own.is_dir() {
+            beat = Instant::now();
+            beats += 1;
+            // That nobody sees it only means that the scheduler is believed.
+            let _ = write_atomic(&paths.own.join(ALIVE), beats.to_string().as_bytes());
+        }
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// What a run last said of being alive. It is read, not looked at: the content of a file is seen on other machines sooner
+/// than its times.
+pub(crate) fn sign_of_life(paths: &Paths) -> Option<String> {
+    std::fs::read_to_string(paths.own.join(ALIVE)).ok()
 }
 
 /// The paths in the arguments of `job exec`: those given, and the lines of a file given as `@FILE`.
@@ -165,9 +189,12 @@ pub fn listed(arguments: &[String]) -> std::io::Result<Vec<PathBuf>> {
 impl Cx {
     /// Whether the record is still that of this run. Whoever has the lock always is.
     pub(crate) fn is_ours(&self, paths: &Paths) -> bool {
-        let Some(id) = &self.ticket else { return true };
+        let Some((id, created)) = &self.ticket else {
+            return true;
+        };
         match JobRecord::read(&paths.info) {
-            Found::Record(record) => record.scheduler_id.as_ref() == Some(id),
+            // A scheduler that lost its state gives its ids once more.
+            Found::Record(record) => record.scheduler_id.as_ref() == Some(id) && record.created == *created,
             // Removed meanwhile: it is not made again.
             Found::Nothing => false,
             Found::Torn(_) => true,
@@ -182,12 +209,24 @@ pub(crate) fn took(record: &JobRecord) -> Option<Duration> {
     ended.duration_since(started).try_into().ok()
 }
 
-/// The record of a job that is handed over and that nobody has begun.
+/// The record of a job that is handed over and that nobody has begun, of what is known of it from before.
 pub(crate) fn handed_over(record: &JobRecord, executor: &str) -> JobRecord {
+    let pid = std::process::id();
     JobRecord {
         status: Status::Waiting,
         executor: executor.to_owned(),
         scheduler_id: None,
+        pid,
+        pid_started: process::start_time(pid),
+        pgid: None,
+        pgid_started: None,
+        host: process::host(),
+        started: None,
+        ended: None,
+        exit_code: None,
+        error: None,
+        // A run of its own: by this, too, it is told from earlier ones.
+        created: now(),
         ..record.clone()
     }
 }

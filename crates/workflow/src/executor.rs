@@ -210,6 +210,10 @@ pub trait Executor: fmt::Debug + Send + Sync {
     /// How long a record may take to be seen here after its job has ended.
     fn settle(&self) -> Duration;
 
+    /// How long most jobs of a task of which nobody knows what they take are held back, until some have told; nothing when
+    /// it makes no difference.
+    fn probe(&self) -> Option<Duration>;
+
     /// The most jobs that are handed over at a time.
     fn most(&self) -> usize;
 }

@@ -4,6 +4,9 @@
 //! Nothing is ever handed over twice by mistake: before a batch is handed over, its name is in the files of its jobs, so
 //! that after a doubtful end (no answer, or this process was killed) the scheduler can be asked for that name.
 
+mod ending;
+mod packing;
+
 use std::collections::HashMap;
 use std::fs;
 use std::path::PathBuf;
@@ -11,19 +14,19 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use decanus_base::files::write_atomic;
 use decanus_tool::Event;
 use tokio_util::sync::CancellationToken;
 
+use self::packing::Probe;
 use crate::demand::{Graph, Node};
 use crate::error::JobError;
-use crate::exec::{handed_over, took};
-use crate::executor::{Batch, Executor, ExecutorError, JobSpec, Outcome, Progress};
+use crate::exec::{BEAT, sign_of_life, took};
+use crate::executor::{Batch, Executor, ExecutorError, Outcome, Progress};
 use crate::record::{Found, JobRecord, Status};
-use crate::runner::{self, Claimed, Cx, end, store_error};
+use crate::runner::{self, Claimed, Cx, end};
 use crate::scheduler::News;
 use crate::spec::Spec;
-use crate::store::{JobStore, Paths, entries};
+use crate::store::{JobStore, Paths};
 
 /// Jobs that come within this time of each other go together.
 const GATHER: Duration = Duration::from_millis(30);
@@ -33,12 +36,10 @@ const LOOK: Duration = Duration::from_millis(100);
 const LOOK_EACH: Duration = Duration::from_millis(1);
 /// Pauses while the scheduler is away.
 const AWAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// A run that has not said for so long that it is alive is not.
+const LIFE: Duration = BEAT.saturating_mul(3);
 /// How long a cancelled job is waited for.
 const LAST_WORD: Duration = Duration::from_secs(15);
-/// Batches whose files are kept after this time are removed: whoever submitted them died.
-const OLD: Duration = Duration::from_secs(14 * 24 * 3600);
-/// How many earlier jobs say what jobs of a task take.
-const EARLIER: usize = 20;
 
 /// The folder of batches among those of the workflows; no workflow has such a name.
 pub(crate) const FOLDER: &str = ".batches";
@@ -60,6 +61,8 @@ struct Flying {
     lost: u32,
     /// How it ended for the scheduler, and since when that is known.
     over: Option<(Outcome, Instant)>,
+    /// What its run last said of being alive.
+    life: Option<String>,
     /// Since when it is wanted no more.
     stopped: Option<Instant>,
     /// Whether the scheduler was told.
@@ -103,6 +106,7 @@ pub(crate) struct Fleet<'a> {
     next_poll: Instant,
     /// What jobs take, by their tasks' folders.
     typical: HashMap<PathBuf, Option<Duration>>,
+    probes: HashMap<PathBuf, Probe>,
     /// Of which reasons to wait the user was told.
     told: Vec<String>,
 }
@@ -129,6 +133,7 @@ impl<'a> Fleet<'a> {
             next_look: Instant::now(),
             next_poll: Instant::now(),
             typical: HashMap::new(),
+            probes: HashMap::new(),
             told: Vec::new(),
         }
     }
@@ -211,78 +216,11 @@ impl<'a> Fleet<'a> {
             id,
             lost: 0,
             over: None,
+            life: None,
             stopped: None,
             is_told: false,
         });
         self.next_poll = Instant::now();
-    }
-
-    /// Makes batches of the jobs that came, and writes down what each is to do.
-    fn pack(&mut self) {
-        if self.fresh.is_empty() {
-            return;
-        }
-        let mut fresh: Vec<Option<(Parcel, u32)>> = std::mem::take(&mut self.fresh).into_iter().map(Some).collect();
-        let nodes: Vec<usize> = fresh.iter().flatten().map(|(parcel, _)| parcel.node).collect();
-        let specs: Vec<JobSpec> = nodes.into_iter().map(|node| self.spec(node)).collect();
-        for batch in self.executor.plan(&specs) {
-            let dir = self.store.dir().join(FOLDER).join(&batch.name);
-            let mut jobs = Vec::new();
-            for (element, places) in batch.elements.iter().enumerate() {
-                for (parcel, lost) in places.iter().filter_map(|at| fresh.get_mut(*at)?.take()) {
-                    jobs.push(Flying {
-                        parcel,
-                        batch: batch.name.clone(),
-                        element,
-                        id: None,
-                        lost,
-                        over: None,
-                        stopped: None,
-                        is_told: false,
-                    });
-                }
-            }
-            self.left.entry(batch.name.clone()).or_default().jobs = jobs.len();
-            let written = lists(&batch, &specs).and_then(|lists| {
-                for (element, list) in lists.iter().enumerate() {
-                    write_atomic(&dir.join(format!("list.{element}")), list.as_bytes()).map_err(store_error)?;
-                }
-                jobs.iter_mut().try_for_each(|job| self.write_down(job))
-            });
-            match written {
-                Ok(()) => self.consignments.push(Consignment {
-                    batch,
-                    dir,
-                    jobs,
-                    in_doubt: false,
-                }),
-                Err(error) => jobs.into_iter().for_each(|job| self.finish(job, Err(error.clone()))),
-            }
-        }
-    }
-
-    fn spec(&mut self, node: usize) -> JobSpec {
-        let Node { job, paths, .. } = &self.graph.nodes[node];
-        let task = &job.task;
-        let limit = [task.timeout, task.resources.time].into_iter().flatten().min();
-        let folder = paths.result.parent().unwrap_or(&paths.result).to_owned();
-        let typical = *self.typical.entry(folder).or_insert_with_key(|folder| earlier(folder));
-        JobSpec {
-            path: paths.result.clone(),
-            resources: task.resources,
-            limit: limit.map(|l| l.saturating_mul(task.retries + 1)),
-            typical,
-        }
-    }
-
-    fn write_down(&self, flying: &mut Flying) -> Result<(), JobError> {
-        let Node { job, paths, .. } = &self.graph.nodes[flying.parcel.node];
-        let record = &mut flying.parcel.claimed.record;
-        *record = handed_over(record, self.executor.name());
-        runner::clear(paths)
-            .and_then(|()| Spec::of(self.store, job, &flying.batch, flying.element).write(paths))
-            .and_then(|()| record.write(&paths.info))
-            .map_err(store_error)
     }
 
     /// Hands over what is packed.
@@ -358,14 +296,20 @@ impl<'a> Fleet<'a> {
             match record.status {
                 Status::Done if is_of_it && paths.result.is_file() => {
                     let job = self.flying.swap_remove(at);
-                    if let (Some(time), Some(folder)) = (took(&record), paths.result.parent()) {
-                        self.typical.insert(folder.to_owned(), Some(time));
+                    if let Some(time) = took(&record) {
+                        self.learn(job.parcel.node, time);
                     }
                     self.finish(job, Ok(record));
                 }
                 Status::Error if is_of_it => {
                     let job = self.flying.swap_remove(at);
                     let error = self.failure(job.parcel.node, &record);
+                    self.finish(job, Err(error));
+                }
+                // `job cancel`, and nobody has begun it.
+                Status::Waiting if is_of_it && job.stopped.is_none() && paths.cancel().exists() => {
+                    let job = self.flying.swap_remove(at);
+                    let error = cancelled(&self.graph.nodes[job.parcel.node]);
                     self.finish(job, Err(error));
                 }
                 // It may have been ended since a limit of the scheduler's was reached; that one is asked first.
@@ -488,7 +432,21 @@ impl<'a> Fleet<'a> {
     /// Ends what is over for the scheduler and has no record of an end. A record may come late from another machine.
     fn settle(&mut self) {
         let settle = self.executor.settle();
+        for job in self.flying.iter_mut().filter(|job| job.stopped.is_none()) {
+            let paths = &self.graph.nodes[job.parcel.node].paths;
+            if let Some((_, since)) = &mut job.over
+                && since.elapsed() >= settle.min(LIFE)
+                && let Some(life) = sign_of_life(paths)
+            {
+                // It is not over, whatever the scheduler says.
+                if job.life.as_ref().is_some_and(|before| *before != life) {
+                    *since = Instant::now();
+                }
+                job.life = Some(life);
+            }
+        }
         let is_due = |job: &Flying| match (&job.over, job.stopped) {
+            (Some((_, since)), None) if job.life.is_some() => since.elapsed() >= settle.max(LIFE),
             (Some((_, since)), None) => since.elapsed() >= settle,
             (Some(_), Some(stopped)) => stopped.elapsed() >= LOOK * 3,
             (None, Some(stopped)) => stopped.elapsed() >= LAST_WORD,
@@ -503,172 +461,6 @@ impl<'a> Fleet<'a> {
         self.flying = flying;
         for job in due {
             self.lose(job);
-        }
-    }
-
-    fn lose(&mut self, mut flying: Flying) {
-        let Node { job, paths, .. } = &self.graph.nodes[flying.parcel.node];
-        let id = flying.id.clone().unwrap_or_default();
-        let name = self.executor.name();
-        let (outcome, status) = match (&flying.over, JobRecord::read(&paths.info)) {
-            (Some((outcome, _)), Found::Record(record)) => (outcome.clone(), record.status),
-            (Some((outcome, _)), _) => (outcome.clone(), Status::Waiting),
-            (None, _) => {
-                self.cx.emit(Event::Warning(format!(
-                    "{name} was told to end job {id}, but has not ended it yet"
-                )));
-                (Outcome::Lost("CANCELLED".into()), Status::Aborted)
-            }
-        };
-        let word = outcome.as_text();
-        let cancelled = || JobError::Cancelled {
-            task: job.label(),
-            path: paths.result.clone(),
-        };
-        let log = self
-            .store
-            .dir()
-            .join(FOLDER)
-            .join(&flying.batch)
-            .join(format!("log.{}", flying.element));
-        let log = match flying.batch.is_empty() {
-            true => String::new(),
-            false => fs::read_to_string(log).unwrap_or_default(),
-        };
-        let words = decanus_base::text::brief(log.trim(), 500);
-        let error = match (outcome.clone(), status) {
-            _ if flying.stopped.is_some() => self.cx.ended(job, paths),
-            (Outcome::TimedOut, Status::Running | Status::Aborted) => JobError::TimedOut {
-                task: job.label(),
-                path: paths.result.clone(),
-                message: format!("was ended by {name} since its time was up (job {id})"),
-                stderr: crate::body::job_stderr(job, paths),
-            },
-            (Outcome::OutOfMemory, Status::Running | Status::Aborted) => {
-                let message = format!("{name} ended it since it used more memory than it had (job {id})");
-                runner::failed(job, paths, message, crate::body::job_stderr(job, paths))
-            }
-            // It was ended in order, by a signal, and nobody here asked for it.
-            (Outcome::Completed, Status::Aborted) => cancelled(),
-            _ if flying.lost < job.task.retries.max(1) && !self.cx.is_over() => {
-                self.cx.emit(Event::Warning(format!(
-                    "job {}: {name} lost it as {id} ({word}); handing it over again",
-                    job.label()
-                )));
-                self.forget(&flying.batch, true);
-                flying.parcel.claimed.is_joined = false;
-                self.fresh.push((flying.parcel, flying.lost + 1));
-                return;
-            }
-            _ => runner::failed(job, paths, format!("{name} lost it as {id} ({word})"), words),
-        };
-        self.finish(flying, Err(error));
-    }
-
-    /// Marks what is wanted no more.
-    fn stop_unwanted(&mut self) {
-        let is_over = self.cx.is_over();
-        let is_unwanted = |parcel: &Parcel| is_over || parcel.cancel.is_cancelled();
-        for (parcel, lost) in std::mem::take(&mut self.fresh) {
-            match is_unwanted(&parcel) {
-                true => self.give_back(parcel),
-                false => self.fresh.push((parcel, lost)),
-            }
-        }
-        for mut consignment in std::mem::take(&mut self.consignments) {
-            // One that may have been taken has to be found first.
-            if !consignment.in_doubt {
-                let jobs = std::mem::take(&mut consignment.jobs);
-                for job in jobs {
-                    match is_unwanted(&job.parcel) {
-                        true => {
-                            Spec::forget(self.paths(job.parcel.node));
-                            self.forget(&job.batch, false);
-                            self.give_back(job.parcel);
-                        }
-                        false => consignment.jobs.push(job),
-                    }
-                }
-            } else if consignment.jobs.iter().all(|job| is_unwanted(&job.parcel)) {
-                self.abandon(consignment);
-                continue;
-            }
-            self.consignments.push(consignment);
-        }
-        let flying = self.flying.iter_mut();
-        for job in flying.filter(|job| job.stopped.is_none() && is_unwanted(&job.parcel)) {
-            job.stopped = Some(Instant::now());
-            let graph = self.graph;
-            let paths = &graph.nodes[job.parcel.node].paths;
-            if paths.own.is_dir()
-                && let Err(e) = write_atomic(&paths.cancel(), b"")
-            {
-                tracing::warn!("{e}");
-            }
-        }
-    }
-
-    /// Gives up a batch of which it is not known whether the scheduler has it: asks once more.
-    fn abandon(&mut self, consignment: Consignment) {
-        let name = self.executor.name();
-        let ended = self.executor.find(&consignment.batch.name).and_then(|found| {
-            let ids: Vec<String> = found.into_values().collect();
-            match ids.is_empty() {
-                true => Ok(()),
-                false => self.executor.cancel(&ids),
-            }
-        });
-        if let Err(e) = ended {
-            self.cx.emit(Event::Warning(format!(
-                "{e}; when it is back, `scancel --name={}` ends what {name} may have been given",
-                consignment.batch.name
-            )));
-        }
-        for job in consignment.jobs {
-            Spec::forget(self.paths(job.parcel.node));
-            self.forget(&job.batch, false);
-            self.give_back(job.parcel);
-        }
-    }
-
-    /// A job that was never handed over, and is not to be.
-    fn give_back(&self, mut parcel: Parcel) {
-        let Node { job, paths, .. } = &self.graph.nodes[parcel.node];
-        let error = self.cx.ended(job, paths);
-        if let Err(e) = end(&mut parcel.claimed.record, paths, &error) {
-            tracing::warn!("{e}");
-        }
-        self.report(parcel, Err(error));
-    }
-
-    /// Tells the scheduler what is wanted no more. An element goes on as long as one of its jobs is wanted.
-    fn tell(&mut self) {
-        let wanted: Vec<&String> = self
-            .flying
-            .iter()
-            .filter(|j| j.stopped.is_none())
-            .filter_map(|j| j.id.as_ref())
-            .collect();
-        let ids: Vec<String> = self
-            .flying
-            .iter()
-            .filter(|j| j.stopped.is_some() && !j.is_told)
-            .filter_map(|j| j.id.clone())
-            .filter(|id| !wanted.contains(&id))
-            .collect();
-        if ids.is_empty() {
-            return;
-        }
-        match self.executor.cancel(&ids) {
-            Ok(()) => {
-                let told = self.flying.iter_mut();
-                for job in told.filter(|j| j.id.as_ref().is_some_and(|id| ids.contains(id))) {
-                    job.is_told = true;
-                }
-                // What the scheduler makes of it is of interest at once.
-                self.next_poll = Instant::now();
-            }
-            Err(e) => self.gone_away(&e),
         }
     }
 
@@ -736,45 +528,11 @@ impl<'a> Fleet<'a> {
             self.left.remove(batch);
         }
     }
+}
 
-    /// Removes what submitters that died left, and the logs of failures, when they are old.
-    fn tidy(&self) {
-        for dir in entries(&self.store.dir().join(FOLDER)).unwrap_or_default() {
-            let changed = fs::metadata(&dir).and_then(|m| m.modified());
-            if changed.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > OLD)) {
-                let _ = fs::remove_dir_all(&dir);
-            }
-        }
+fn cancelled(node: &Node) -> JobError {
+    JobError::Cancelled {
+        task: node.job.label(),
+        path: node.paths.result.clone(),
     }
-}
-
-/// The lists of a batch's elements.
-fn lists(batch: &Batch, specs: &[JobSpec]) -> Result<Vec<String>, JobError> {
-    let line = |at: &usize| {
-        let path = specs.get(*at).map(|s| &s.path);
-        let text = path.and_then(|p| p.to_str()).filter(|t| !t.contains('\n'));
-        let text = text.ok_or_else(|| store_error(format!("the path {path:?} can't be written in a list")))?;
-        Ok(format!("{text}\n"))
-    };
-    batch
-        .elements
-        .iter()
-        .map(|places| places.iter().map(line).collect())
-        .collect()
-}
-
-/// What jobs of a task took, by some of those that are stored in its folder.
-fn earlier(folder: &std::path::Path) -> Option<Duration> {
-    let infos = entries(folder).unwrap_or_default().into_iter();
-    let times: Vec<Duration> = infos
-        .filter(|path| path.extension().is_some_and(|e| e == "info"))
-        .take(EARLIER * 5)
-        .filter_map(|path| match JobRecord::read(&path) {
-            Found::Record(record) if record.status == Status::Done => took(&record),
-            _ => None,
-        })
-        .take(EARLIER)
-        .collect();
-    let count = u32::try_from(times.len()).ok().filter(|n| *n > 0)?;
-    Some(times.iter().sum::<Duration>() / count)
 }

@@ -33,6 +33,7 @@ pub mod native;
 pub mod parse;
 mod parse_input;
 pub mod python;
+mod recall;
 pub mod record;
 pub mod result;
 pub mod runner;

@@ -9,6 +9,7 @@ use decanus_base::process::{self, GRACE};
 use decanus_base::{Diagnostic, ErrorKind};
 
 use crate::background::{self, CLEAN_UP, end_leftovers, remove};
+use crate::executor::ExecutorError;
 use crate::record::{Found, JobRecord, Status, now};
 use crate::store::{JobStore, Paths, StoredJob};
 
@@ -49,12 +50,16 @@ pub enum ManageError {
     /// The jobs folder can't be read or written; the text names the file.
     #[error("{0}")]
     Store(String),
+    /// It is with an executor that can't be asked.
+    #[error("{0}")]
+    Executor(#[from] ExecutorError),
 }
 
 impl Diagnostic for ManageError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Store(_) => ErrorKind::Internal,
+            Self::Executor(e) => e.kind(),
             _ => ErrorKind::Job,
         }
     }
@@ -86,6 +91,9 @@ impl JobStore {
         let record = current().record;
         if !record.status.is_active() {
             return Ok(current());
+        }
+        if record.is_elsewhere() {
+            return self.recall(job, &record, &paths);
         }
         if record.id.is_none() && record.pgid.is_none() && !record.is_orphaned() {
             return Err(self.waits(job, &record));

@@ -63,8 +63,8 @@ pub(crate) struct Cx {
     pub above: JobStack,
     /// What runs the jobs, whatever else says so.
     pub executor: Option<String>,
-    /// The scheduler's id of this run, for one whose lock somebody else has.
-    pub ticket: Option<String>,
+    /// What the record says of this run, if somebody else has its lock: the scheduler's id, and when it was asked for.
+    pub ticket: Option<(String, String)>,
 }
 
 impl Cx {

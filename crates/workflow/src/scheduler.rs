@@ -200,9 +200,9 @@ impl<'scope, 'a: 'scope> Workers<'scope, '_, 'a> {
                 .map_err(store_error)?;
             self.fleets.insert(name, sender);
         }
-        match self.fleets.get(name).is_some_and(|fleet| fleet.send(parcel).is_ok()) {
-            true => Ok(()),
-            false => Err(store_error("a thread ended early")),
+        match self.fleets.get(name) {
+            Some(fleet) if fleet.send(parcel).is_ok() => Ok(()),
+            _ => Err(store_error("a thread ended early")),
         }
     }
 }

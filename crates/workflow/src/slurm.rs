@@ -20,6 +20,10 @@ const NAME: &str = "slurm";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Ids in one command line.
 const MOST_IDS: usize = 500;
+/// What a job takes at least, with what happens around it.
+const SHORTEST: Duration = Duration::from_millis(50);
+/// Elements that many jobs make at least, so that they run side by side, however short they are.
+const SIDE_BY_SIDE: usize = 8;
 /// Jobs in one element, however short they are.
 const MOST_IN_ELEMENT: u64 = 1000;
 
@@ -56,6 +60,10 @@ impl Slurm {
         std::env::split_paths(&path)
             .map(|dir| dir.join(name))
             .find(|p| p.is_file())
+    }
+
+    fn batch_time(&self) -> Duration {
+        self.settings.batch_time.unwrap_or(Duration::from_secs(30))
     }
 
     fn missing(name: &str) -> ExecutorError {
@@ -169,11 +177,11 @@ impl Executor for Slurm {
     fn plan(&self, jobs: &[JobSpec]) -> Vec<Batch> {
         type Key = (Option<usize>, Option<u64>, Option<Duration>, u64);
         let most = self.settings.max_array.unwrap_or(1000).max(1) as usize;
-        let aim = self.settings.batch_time.unwrap_or(Duration::from_secs(30));
+        let aim = self.batch_time();
         let fitting = |job: &JobSpec| match (self.settings.batch_size, job.typical) {
             (Some(size), _) => u64::from(size.max(1)),
             (None, Some(typical)) => {
-                let typical = typical.max(Duration::from_millis(10)).as_millis();
+                let typical = typical.max(SHORTEST).as_millis();
                 u64::try_from(aim.as_millis() / typical)
                     .unwrap_or(1)
                     .clamp(1, MOST_IN_ELEMENT)
@@ -187,7 +195,11 @@ impl Executor for Slurm {
         }
         let mut batches = Vec::new();
         for ((_, _, limit, size), places) in alike {
-            let size = usize::try_from(size).unwrap_or(1);
+            let spread = match self.settings.batch_size {
+                Some(_) => usize::MAX,
+                None => places.len().div_ceil(SIDE_BY_SIDE),
+            };
+            let size = usize::try_from(size).unwrap_or(1).min(spread);
             let elements: Vec<Vec<usize>> = places.chunks(size).map(<[usize]>::to_vec).collect();
             for elements in elements.chunks(most) {
                 let longest = elements.iter().map(Vec::len).max().unwrap_or(1);
@@ -225,7 +237,7 @@ impl Executor for Slurm {
         let said = self.ask("sbatch", args)?;
         match wire::submitted(&said.stdout) {
             Some(id) if said.ok => Ok((0..batch.elements.len()).map(|at| wire::element(&id, at)).collect()),
-            _ => Err(refused(format!("sbatch: {}", said.stderr.trim()))),
+            _ => Err(refused(said.stderr.trim().to_owned())),
         }
     }
 
@@ -292,6 +304,11 @@ impl Executor for Slurm {
         self.settings.settle.unwrap_or(Duration::from_secs(15))
     }
 
+    fn probe(&self) -> Option<Duration> {
+        // What takes longer would be alone in its element anyway.
+        self.settings.batch_size.is_none().then(|| self.batch_time())
+    }
+
     fn most(&self) -> usize {
         self.settings.max_jobs.unwrap_or(500).max(1) as usize
     }
@@ -306,5 +323,71 @@ impl Outcome {
             Self::OutOfMemory => "OUT_OF_MEMORY",
             Self::Lost(word) => word,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slots::Resources;
+
+    fn plan(settings: SlurmSettings, jobs: &[JobSpec]) -> Vec<Vec<usize>> {
+        let setup = Setup {
+            project: "/p".into(),
+            program: "/decanus".into(),
+            slurm: settings,
+        };
+        let batches = Slurm::new(&setup).plan(jobs);
+        let mut seen: Vec<usize> = batches.iter().flat_map(|b| b.elements.concat()).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, (0..jobs.len()).collect::<Vec<_>>(), "each job is in one element");
+        batches
+            .iter()
+            .map(|b| b.elements.iter().map(Vec::len).collect())
+            .collect()
+    }
+
+    #[test]
+    fn short_jobs_share_an_element_and_arrays_are_bounded() {
+        let job = |cpus, typical| JobSpec {
+            path: "/r".into(),
+            resources: Resources {
+                cpus,
+                ..Resources::default()
+            },
+            limit: None,
+            typical,
+        };
+        let settings = SlurmSettings {
+            max_array: Some(3),
+            ..SlurmSettings::default()
+        };
+        let unknown = vec![job(None, None); 5];
+        assert_eq!(plan(settings.clone(), &unknown), [vec![1, 1, 1], vec![1, 1]]);
+        // 30 s of them in an element.
+        let short = vec![job(None, Some(Duration::from_secs(10))); 25];
+        assert_eq!(plan(settings.clone(), &short), [vec![3; 3], vec![3; 3], vec![3, 3, 1]]);
+        // But not all in one.
+        let shortest = vec![job(None, Some(Duration::from_millis(1))); 16];
+        assert_eq!(plan(settings.clone(), &shortest).concat(), [2; 8]);
+        let long = vec![job(None, Some(Duration::from_secs(300))); 2];
+        assert_eq!(plan(settings.clone(), &long), [vec![1, 1]]);
+        // What needs other resources is in another batch.
+        let mixed = [job(Some(1), None), job(Some(4), None), job(Some(1), None)];
+        assert_eq!(plan(settings.clone(), &mixed), [vec![1, 1], vec![1]]);
+        let chosen = SlurmSettings {
+            batch_size: Some(4),
+            ..settings
+        };
+        assert_eq!(plan(chosen, &long), [vec![2]]);
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_ended() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo begun; sleep 60"]);
+        let begun = Instant::now();
+        assert!(talk(command, Duration::from_millis(200)).unwrap().is_none());
+        assert!(begun.elapsed() < Duration::from_secs(20));
     }
 }

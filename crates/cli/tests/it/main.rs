@@ -14,6 +14,7 @@ mod check;
 mod declaring;
 mod dependencies;
 mod endpoints;
+mod executors;
 mod failures;
 mod fallback;
 mod https;

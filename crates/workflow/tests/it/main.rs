@@ -7,6 +7,7 @@ mod background;
 mod declaring;
 mod depends;
 mod elsewhere;
+mod executors;
 mod files;
 mod guard;
 mod identity;
