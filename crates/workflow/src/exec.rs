@@ -123,7 +123,7 @@ fn ours(paths: &Paths, id: &str) -> Result<Turn, JobError> {
             return Ok(Turn::Over(record.status));
         }
         if named == Some(id) {
-            return Ok(Turn::Ours(Box::new(record)));
+            return Ok(Turn::Ours(record));
         }
         // It died between handing over and writing down; the batch is still known by its name.
         if begun.elapsed() > ID_PATIENCE {
@@ -133,7 +133,7 @@ fn ours(paths: &Paths, id: &str) -> Result<Turn, JobError> {
                 ..*record
             });
             record.write(&paths.info).map_err(store_error)?;
-            return Ok(Turn::Ours(Box::new(record)));
+            return Ok(Turn::Ours(record));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
