@@ -42,7 +42,7 @@ impl Out {
     }
 
     /// Whether stdout is a terminal.
-    pub fn to_terminal(&self) -> bool {
+    pub fn to_terminal(self) -> bool {
         self.stdout_is_terminal
     }
 
