@@ -102,6 +102,12 @@ fn the_record_says_what_happened() {
             "dependencies",
             "started",
             "ended",
+            "seconds",
+            "size",
+            "executor",
+            "host",
+            "exit_code",
+            "logs",
             "files"
         ]
     );
