@@ -24,9 +24,9 @@ use crate::exec::{BEAT, sign_of_life, took};
 use crate::executor::{Batch, Executor, ExecutorError, Outcome, Progress};
 use crate::record::{Found, JobRecord, Status};
 use crate::runner::{self, Claimed, Cx, end};
-use crate::scheduler::News;
 use crate::spec::Spec;
 use crate::store::{JobStore, Paths};
+use crate::workers::News;
 
 /// Jobs that come within this time of each other go together.
 const GATHER: Duration = Duration::from_millis(30);

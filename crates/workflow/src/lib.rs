@@ -51,6 +51,7 @@ pub mod tool;
 pub mod usage;
 mod warnings;
 pub mod why;
+mod workers;
 pub mod workflows;
 
 pub use aside::Executed;

@@ -6,9 +6,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::Scope;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use decanus_base::files::{LockError, OwnerLock};
@@ -18,13 +16,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::demand::{Edge, Graph, Node, Stored};
 use crate::error::JobError;
-use crate::executor::Executor;
-use crate::fleet::{Fleet, Parcel};
+use crate::fleet::Parcel;
 use crate::guard::{JobStack, WaitMark, waits_for_us};
 use crate::record::{Found, JobRecord, Status, time};
 use crate::runner::{self, Claimed, Cx, Done, store_error};
-use crate::slots::Slot;
 use crate::store::JobStore;
+use crate::workers::{News, Work, Workers};
 
 /// How long the lock of another process is left alone between two looks.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(40));
@@ -83,23 +80,6 @@ impl Look {
     }
 }
 
-/// A job for a thread.
-struct Work {
-    node: usize,
-    claimed: Claimed,
-    slot: Slot,
-    cancel: CancellationToken,
-    above: JobStack,
-}
-
-/// What came of it.
-pub(crate) struct News {
-    pub node: usize,
-    /// The thread that is free again; none when the job ran elsewhere.
-    pub worker: Option<usize>,
-    pub result: Result<Box<JobRecord>, JobError>,
-}
-
 pub(crate) struct Scheduler<'a> {
     store: &'a JobStore,
     graph: &'a Graph,
@@ -126,85 +106,6 @@ pub(crate) struct Scheduler<'a> {
     done: usize,
     needed: usize,
     begun: Timestamp,
-}
-
-/// The threads.
-struct Workers<'scope, 'env, 'a> {
-    scope: &'scope Scope<'scope, 'env>,
-    store: &'a JobStore,
-    graph: &'a Graph,
-    cx: &'a Cx,
-    all: Vec<Sender<Work>>,
-    idle: Vec<usize>,
-    /// Those that wait for the jobs of executors, by their names.
-    fleets: HashMap<&'static str, Sender<Parcel>>,
-    news: Sender<News>,
-}
-
-impl<'scope, 'a: 'scope> Workers<'scope, '_, 'a> {
-    /// Gives a job to a thread that has nothing to do, or to a new one.
-    fn give(&mut self, mut work: Work) -> Result<(), JobError> {
-        while let Some(worker) = self.idle.pop() {
-            match self.all[worker].send(work) {
-                Ok(()) => return Ok(()),
-                Err(back) => work = back.0,
-            }
-        }
-        let (sender, jobs) = channel::<Work>();
-        let (worker, news) = (self.all.len(), self.news.clone());
-        let (store, graph, cx) = (self.store, self.graph, self.cx);
-        std::thread::Builder::new()
-            .name("job".into())
-            .spawn_scoped(self.scope, move || {
-                for work in jobs {
-                    let Work {
-                        node,
-                        claimed,
-                        slot,
-                        cancel,
-                        above,
-                    } = work;
-                    let cx = Cx {
-                        cancel,
-                        above,
-                        ..cx.clone()
-                    };
-                    let Node { job, paths, .. } = &graph.nodes[node];
-                    // A body may be somebody else's code.
-                    let run = std::panic::AssertUnwindSafe(|| store.run_claimed(job, paths, claimed, &cx));
-                    let result = std::panic::catch_unwind(run)
-                        .unwrap_or_else(|_| Err(store_error("the thread of the job panicked")));
-                    drop(slot);
-                    let worker = Some(worker);
-                    if news.send(News { node, worker, result }).is_err() {
-                        break;
-                    }
-                }
-            })
-            .map_err(store_error)?;
-        let sent = sender.send(work).map_err(|_| store_error("a thread ended early"));
-        self.all.push(sender);
-        sent
-    }
-
-    /// Gives a job to an executor.
-    fn hand_over(&mut self, executor: &Arc<dyn Executor>, parcel: Parcel) -> Result<(), JobError> {
-        let name = executor.name();
-        if !self.fleets.contains_key(name) {
-            executor.available()?;
-            let (sender, parcels) = channel();
-            let fleet = Fleet::new(self.store, self.graph, self.cx, executor.clone(), self.news.clone());
-            std::thread::Builder::new()
-                .name(name.into())
-                .spawn_scoped(self.scope, move || fleet.run(&parcels))
-                .map_err(store_error)?;
-            self.fleets.insert(name, sender);
-        }
-        match self.fleets.get(name) {
-            Some(fleet) if fleet.send(parcel).is_ok() => Ok(()),
-            _ => Err(store_error("a thread ended early")),
-        }
-    }
 }
 
 impl<'a> Scheduler<'a> {
@@ -255,16 +156,7 @@ impl<'a> Scheduler<'a> {
         }
         let (sender, news) = channel();
         std::thread::scope(|scope| {
-            let mut workers = Workers {
-                scope,
-                store: self.store,
-                graph: self.graph,
-                cx: self.cx,
-                all: Vec::new(),
-                idle: Vec::new(),
-                fleets: HashMap::new(),
-                news: sender,
-            };
+            let mut workers = Workers::new(scope, self.store, self.graph, self.cx, sender);
             self.work(&mut workers, &news);
         });
         let targets = &self.graph.targets;
@@ -309,9 +201,14 @@ impl<'a> Scheduler<'a> {
         looks.chain(slots).min().unwrap_or(NOTICE).min(NOTICE)
     }
 
-    fn take(&mut self, news: News, workers: &mut Workers) {
+    fn take<'scope>(&mut self, news: News, workers: &mut Workers<'scope, '_, 'a>)
+    where
+        'a: 'scope,
+    {
         let News { node, worker, result } = news;
-        workers.idle.extend(worker);
+        if let Some(worker) = worker {
+            workers.rests(worker);
+        }
         self.running -= 1;
         self.elsewhere -= usize::from(worker.is_none());
         match result {
