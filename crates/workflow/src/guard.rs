@@ -1,7 +1,7 @@
 //! Jobs that would wait for themselves: a task's program may run decanus, and ask for a job that waits for just that
 //! program.
 //!
-//! Every process of a job knows the jobs above it: [`STACK`] has a line for each level, first those that wait for the job
+//! Every process of a job knows the jobs above it: `STACK` has a line for each level, first those that wait for the job
 //! whose process it is, last that job. Two jobs may also wait for each other without one being above the other; who
 //! waits for the lock of somebody else therefore says so in the folder of the job above it, and looks who waits there.
 

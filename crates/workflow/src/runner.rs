@@ -1,5 +1,5 @@
 //! The one runner: takes a job to its result, at most once for all processes that want it. Which jobs run when is the
-//! [scheduler](crate::scheduler)'s; here is what it takes to run one.
+//! `scheduler`'s; here is what it takes to run one.
 
 use std::collections::BTreeMap;
 use std::fs;
