@@ -107,6 +107,26 @@ fn dependency_paths(store: &JobStore, job: &Job, link: &Link) -> Vec<PathBuf> {
     jobs.map(|dependency| store.path(dependency)).collect()
 }
 
+/// Whether all that a job uses can be read: the results that are values of its inputs, and files that stand in for tasks.
+///
+/// # Errors
+/// What can't, and why.
+pub(crate) fn check_uses(store: &JobStore, job: &Job) -> Result<(), String> {
+    if !job.input_jobs.is_empty() {
+        job.resolved_inputs(store)?;
+    }
+    for dependency in &job.dependencies {
+        let Some(given) = &dependency.given else { continue };
+        let theirs = store.paths(dependency);
+        let small = fs::metadata(&theirs.result).is_ok_and(|m| m.len() <= MAX_PASSED);
+        if small && let Err(reason) = given.kind.load(&theirs.result, &theirs.files) {
+            let (path, label) = (given.path.display(), dependency.label());
+            return Err(format!("{path}, which stands in for {label}: {reason}"));
+        }
+    }
+    Ok(())
+}
+
 /// Path and value of a dependency's result; of one that failed the error, and no value.
 fn result_of(store: &JobStore, dependency: &Job) -> Value {
     let theirs = store.paths(dependency);

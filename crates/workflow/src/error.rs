@@ -279,7 +279,12 @@ impl Diagnostic for JobError {
         match self {
             Self::Executor(e) => e.hints(),
             Self::Failed { path, .. } | Self::TimedOut { path, .. } => {
-                vec![format!("its log is {}.files/.job/stderr", path.display())]
+                let log = format!("{}.files/.job/stderr", path.display());
+                // One that did not come to run has none.
+                match std::path::Path::new(&log).is_file() {
+                    true => vec![format!("its log is {log}")],
+                    false => Vec::new(),
+                }
             }
             Self::Recursive { .. } => {
                 vec!["`--allow-recursive` runs it once more, of which nothing is kept".into()]

@@ -332,6 +332,8 @@ impl JobStore {
             record.started = Some(now());
             return body::alias(self, job, paths).map_err(|e| failed(job, paths, e, String::new()));
         }
+        // What it is to use may not be what its type says; that is the job's failure, not the store's.
+        body::check_uses(self, job).map_err(|e| failed(job, paths, e, String::new()))?;
         let left = cx
             .deadline
             .map(|(at, limit)| (at.saturating_duration_since(Instant::now()), limit));

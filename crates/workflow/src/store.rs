@@ -197,6 +197,10 @@ impl JobStore {
             {
                 let mut jobs = self.list(Some(workflow), Some(task))?;
                 jobs.retain(|j| j.record.name == *name || j.file_name() == *name || j.stem() == *name);
+                // A whole name goes before one that somebody chose to look like it.
+                if let Some(exact) = jobs.iter().position(|j| j.file_name() == *name || j.stem() == *name) {
+                    jobs = vec![jobs.swap_remove(exact)];
+                }
                 jobs
             }
             [_] if digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_hexdigit()) => {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use decanus_base::{Diagnostic, ErrorKind};
 use decanus_workflow::{
-    Dependency, DynamicDepends, Job, JobOptions, Override, PathRules, RunOptions, Setting, Status, Workflow,
+    Dependency, DynamicDepends, Job, JobError, JobOptions, Override, PathRules, RunOptions, Setting, Status, Workflow,
 };
 use serde_json::{Value, json};
 
@@ -287,7 +287,7 @@ fn an_abort_is_no_failure_to_live_with() {
     }
     cancel.cancel();
     let error = thread.join().unwrap().unwrap_err();
-    assert!(matches!(error, decanus_workflow::JobError::Cancelled { .. }), "{error}");
+    assert!(matches!(error, JobError::Cancelled { .. }), "{error}");
 }
 
 /// 21 and 24, 25 in part: cleaning leaves dependencies; a lost result is an error, not done.
@@ -512,4 +512,39 @@ fn dependencies_may_follow_from_inputs_by_a_function() {
     assert_eq!(values, [1, 4, 9]);
     assert_eq!(job(json!(0)).unwrap().dependencies.len(), 0);
     assert!(job(Value::Null).unwrap_err().to_string().contains("it needs a number"));
+}
+
+/// What is to be used and is not of its type fails the job that uses it, and says so; nothing becomes null.
+#[test]
+fn what_does_not_fit_is_the_failure_of_the_job_that_uses_it() {
+    let s = Sandbox::new(
+        "tasks:\n  b: {result: integer, sh: echo 1}\n  word: {sh: echo abc}\n  \
+         c: {inputs: {x: {type: integer}}, sh: 'true'}\n  use: {depends: [b], sh: cat}\n  \
+         a: {depends: [word, {task: c, inputs: {x: {from: word}}}], sh: 'true'}\n",
+    );
+    let bad = s.write("bad", "abc\n");
+    let mut options = JobOptions::default();
+    options.overrides.set("W", "b", Override::Path(bad.clone()));
+    let job = with(&s, "use", json!({}), &options).unwrap();
+    let error = s.store.run_blocking(&job, &RunOptions::default()).unwrap_err();
+    assert!(
+        matches!(&error, JobError::Failed { task, .. } if task == "W/use"),
+        "{error:?}"
+    );
+    let text = error.to_string();
+    assert!(
+        text.contains("bad, which stands in for W/b") && text.contains("`abc"),
+        "{text}"
+    );
+    std::fs::write(&bad, "7\n").unwrap();
+    let job = with(&s, "use", json!({}), &options).unwrap();
+    assert!(s.store.run_blocking(&job, &RunOptions::default()).is_ok());
+
+    let error = s.run("a", json!({})).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, JobError::Failed { .. }), "{text}");
+    assert!(
+        text.contains("job W/c failed: input `x`: `abc` is not an integer"),
+        "{text}"
+    );
 }
