@@ -24,7 +24,10 @@ pub(crate) fn types(schema: &Value) -> impl Iterator<Item = &str> + Clone {
 pub(crate) fn coerced(value: &Value, schema: &Value) -> Result<Option<Value>, String> {
     let types = types(schema);
     let mut declared = types.clone().peekable();
-    if declared.peek().is_none() || declared.any(|t| is_of(value, t)) {
+    if declared.peek().is_none() {
+        return Ok(chosen(value, schema));
+    }
+    if declared.any(|t| is_of(value, t)) {
         return coerced_items(value, schema);
     }
     // Of a text and an object or list, a number is neither; only where a text is all that can be meant is it made one.
@@ -51,6 +54,19 @@ pub(crate) fn coerced(value: &Value, schema: &Value) -> Result<Option<Value>, St
         }
         _ => first_error.unwrap_or_default(),
     })
+}
+
+/// Of values that are listed without a type (`{"enum": [1, true, "all"]}`), the one that a text stands for.
+fn chosen(value: &Value, schema: &Value) -> Option<Value> {
+    let (Value::String(text), Some(Value::Array(listed))) = (value, schema.get("enum")) else {
+        return None;
+    };
+    let is_it = |v: &&Value| {
+        let spelled = v.to_string();
+        !v.is_string() && spelled == text.trim()
+    };
+    // A text that is listed itself is meant as it is.
+    (!listed.contains(value)).then(|| listed.iter().find(is_it).cloned())?
 }
 
 /// A type as errors name it.

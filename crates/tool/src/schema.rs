@@ -330,6 +330,23 @@ mod tests {
     }
 
     #[test]
+    fn a_text_stands_for_the_listed_value_that_it_spells() {
+        let listed = json!({"enum": [1, 2.5, true, "2", "all"]});
+        for (given, meant) in [
+            (json!("1"), json!(1)),
+            (json!(" 2.5 "), json!(2.5)),
+            (json!("true"), json!(true)),
+            // A text that is listed is itself.
+            (json!("2"), json!("2")),
+            (json!("all"), json!("all")),
+            (json!(1), json!(1)),
+        ] {
+            assert_eq!(one(listed.clone(), given), Ok(meant));
+        }
+        assert!(one(listed, json!("3")).is_err());
+    }
+
+    #[test]
     fn allowed_values_are_told() {
         let error = one(json!({"type": "string", "enum": ["red", "green"]}), json!("blue")).unwrap_err();
         assert_eq!(
