@@ -22,11 +22,29 @@ const MAX_PASSED: u64 = 16 << 20;
 const TAIL_BYTES: u64 = 4000;
 const TAIL_LINES: usize = 20;
 
+/// Why a job's process can't be started.
+pub(crate) enum Unready {
+    /// What it is to use is not what its type says. That is the job's failure.
+    Use(String),
+    /// Its files can't be written.
+    Store(io::Error),
+}
+
+impl From<io::Error> for Unready {
+    fn from(error: io::Error) -> Self {
+        Self::Store(error)
+    }
+}
+
 /// Makes the job's folder anew, writes the inputs, and says what to start.
-pub(crate) fn prepare(store: &JobStore, job: &Job, paths: &Paths, timeout: Option<Duration>) -> io::Result<Spec> {
-    let inputs = job.resolved_inputs(store).map_err(io::Error::other)?;
+///
+/// # Errors
+/// Results that it can't use, and files that can't be written.
+pub(crate) fn prepare(store: &JobStore, job: &Job, paths: &Paths, timeout: Option<Duration>) -> Result<Spec, Unready> {
+    let inputs = job.resolved_inputs(store).map_err(Unready::Use)?;
     let inputs_file = inputs_file(paths);
-    write_inputs(job, paths, &document(store, job, paths, &inputs))?;
+    let document = document(store, job, paths, &inputs).map_err(Unready::Use)?;
+    write_inputs(job, paths, &document)?;
     let create = |name: &str| {
         let path = paths.own.join(name);
         File::create(&path).map_err(|e| named(e, &path))
@@ -88,9 +106,11 @@ fn has_secrets(job: &Job) -> bool {
 
 /// Replaces the secrets in the inputs that stay in the job's folder; called when the process has ended.
 pub(crate) fn forget_secrets(store: &JobStore, job: &Job, paths: &Paths) {
-    if has_secrets(job)
-        && let Err(e) = write_inputs(job, paths, &document(store, job, paths, &job.shown_inputs()))
-    {
+    if !has_secrets(job) {
+        return;
+    }
+    let document = document(store, job, paths, &job.shown_inputs()).map_err(io::Error::other);
+    if let Err(e) = document.and_then(|document| write_inputs(job, paths, &document)) {
         tracing::warn!("{e}");
         // Rather no inputs than secret ones.
         let _ = fs::remove_file(inputs_file(paths));
@@ -107,55 +127,43 @@ fn dependency_paths(store: &JobStore, job: &Job, link: &Link) -> Vec<PathBuf> {
     jobs.map(|dependency| store.path(dependency)).collect()
 }
 
-/// Whether all that a job uses can be read: the results that are values of its inputs, and files that stand in for tasks.
+/// Path and value of a dependency's result; of one that failed the error, and no value.
 ///
 /// # Errors
-/// What can't, and why.
-pub(crate) fn check_uses(store: &JobStore, job: &Job) -> Result<(), String> {
-    if !job.input_jobs.is_empty() {
-        job.resolved_inputs(store)?;
-    }
-    for dependency in &job.dependencies {
-        let Some(given) = &dependency.given else { continue };
-        let theirs = store.paths(dependency);
-        let small = fs::metadata(&theirs.result).is_ok_and(|m| m.len() <= MAX_PASSED);
-        if small && let Err(reason) = given.kind.load(&theirs.result, &theirs.files) {
-            let (path, label) = (given.path.display(), dependency.label());
-            return Err(format!("{path}, which stands in for {label}: {reason}"));
-        }
-    }
-    Ok(())
-}
-
-/// Path and value of a dependency's result; of one that failed the error, and no value.
-fn result_of(store: &JobStore, dependency: &Job) -> Value {
+/// Why a file that stands in for a task is no result of its type. A result of ours that can't be loaded has no value.
+fn result_of(store: &JobStore, dependency: &Job) -> Result<Value, String> {
     let theirs = store.paths(dependency);
     let path = theirs.result.display().to_string();
     if !theirs.result.is_file() {
         let error = store.read(theirs.result).and_then(|j| j.error());
         let error = error.unwrap_or_else(|| "it has no result".into());
-        return json!({"path": path, "value": null, "error": error});
+        return Ok(json!({"path": path, "value": null, "error": error}));
     }
     let small = fs::metadata(&theirs.result).is_ok_and(|m| m.len() <= MAX_PASSED);
-    let value = small
-        .then(|| dependency.kind().load(&theirs.result, &theirs.files).ok())
-        .flatten();
-    json!({"path": path, "value": value})
+    let value = match small.then(|| dependency.kind().load(&theirs.result, &theirs.files)) {
+        Some(Err(reason)) if dependency.given.is_some() => {
+            return Err(format!("{path}, which stands in for {}: {reason}", dependency.label()));
+        }
+        loaded => loaded.and_then(Result::ok),
+    };
+    Ok(json!({"path": path, "value": value}))
 }
 
 /// What a task's process or function is told: the JSON of `DECANUS_INPUTS`.
-pub(crate) fn document(store: &JobStore, job: &Job, paths: &Paths, inputs: &Map<String, Value>) -> Value {
+fn document(store: &JobStore, job: &Job, paths: &Paths, inputs: &Map<String, Value>) -> Result<Value, String> {
     let mut dependencies = Map::new();
     for link in &job.links {
         let jobs = link.jobs.iter().filter_map(|at| job.dependencies.get(*at));
-        let mut results: Vec<Value> = jobs.map(|dependency| result_of(store, dependency)).collect();
+        let mut results = jobs
+            .map(|dependency| result_of(store, dependency))
+            .collect::<Result<Vec<Value>, String>>()?;
         let value = match link.each {
             true => Value::Array(results),
             false => results.pop().unwrap_or_default(),
         };
         dependencies.insert(link.name.clone(), value);
     }
-    json!({
+    Ok(json!({
         "workflow": job.workflow.name,
         "task": job.task.name,
         "job": paths.result.display().to_string(),
@@ -163,7 +171,7 @@ pub(crate) fn document(store: &JobStore, job: &Job, paths: &Paths, inputs: &Map<
         "workflow_dir": job.workflow.dir.display().to_string(),
         "inputs": inputs,
         "dependencies": dependencies,
-    })
+    }))
 }
 
 fn argv(store: &JobStore, job: &Job, inputs: &Map<String, Value>) -> Vec<OsString> {

@@ -13,7 +13,7 @@ use decanus_base::process::{self, Ended};
 use decanus_tool::{Event, EventSink};
 use tokio_util::sync::CancellationToken;
 
-use crate::body;
+use crate::body::{self, Unready};
 use crate::definition::Body;
 use crate::demand::{Graph, Stored};
 use crate::error::JobError;
@@ -332,8 +332,6 @@ impl JobStore {
             record.started = Some(now());
             return body::alias(self, job, paths).map_err(|e| failed(job, paths, e, String::new()));
         }
-        // What it is to use may not be what its type says; that is the job's failure, not the store's.
-        body::check_uses(self, job).map_err(|e| failed(job, paths, e, String::new()))?;
         let left = cx
             .deadline
             .map(|(at, limit)| (at.saturating_duration_since(Instant::now()), limit));
@@ -345,7 +343,10 @@ impl JobStore {
         if let Body::Native(native) = &job.task.body {
             return self.native_body(native, job, paths, record, time, cx);
         }
-        let mut spec = body::prepare(self, job, paths, time.map(|(left, _)| left)).map_err(store_error)?;
+        let mut spec = body::prepare(self, job, paths, time.map(|(left, _)| left)).map_err(|e| match e {
+            Unready::Use(reason) => failed(job, paths, reason, String::new()),
+            Unready::Store(e) => store_error(e),
+        })?;
         spec.env.push((STACK.into(), cx.above.variable()));
         let program = spec
             .argv
