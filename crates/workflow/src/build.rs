@@ -14,12 +14,10 @@ use crate::error::{InputError, WorkflowError};
 use crate::graph::MAX_DEPTH;
 use crate::identity::{self, Parts};
 use crate::input::{PathRules, show};
-use crate::job::{GivenResult, Job, JobOptions, Link, Override, as_name, check_arguments};
+use crate::job::{DEFAULT_NAME, GivenResult, Job, JobOptions, Link, Override, as_name, check_arguments};
 use crate::record::{Found, JobRecord, Status};
 use crate::store::Paths;
 
-/// The name of a job when nobody chose one.
-const DEFAULT_NAME: &str = "Default";
 /// Bytes of a name; longer ones are cut.
 const MAX_NAME: usize = 150;
 
@@ -422,7 +420,7 @@ impl Builder<'_> {
             Override::Path(path) => path,
         };
         let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-        let mut job = stand_in(
+        let mut job = Job::stand_in(
             workflow,
             task,
             GivenResult {
@@ -607,21 +605,6 @@ fn name_of_input(task: &Task, inputs: &Map<String, Value>) -> Option<String> {
         .get(&input.name)
         .filter(|v| !v.is_null() && **v != input.default)?;
     Some(as_name(&show(value))).filter(|name| names::is_valid(name))
-}
-
-fn stand_in(workflow: &Arc<Workflow>, task: &Arc<Task>, given: GivenResult) -> Job {
-    Job {
-        workflow: workflow.clone(),
-        task: task.clone(),
-        name: DEFAULT_NAME.to_owned(),
-        digest: String::new(),
-        identity: Parts::new(),
-        inputs: Map::new(),
-        dependencies: Vec::new(),
-        links: Vec::new(),
-        input_jobs: Vec::new(),
-        given: Some(given),
-    }
 }
 
 /// What an own input holds, for a dependency; nothing when it has no value.

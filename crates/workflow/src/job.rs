@@ -17,6 +17,8 @@ use crate::result::ResultType;
 use crate::store::JobStore;
 use crate::template::{Element, Piece};
 
+/// The name of a job when nobody chose one.
+pub(crate) const DEFAULT_NAME: &str = "Default";
 /// The largest value that can be one argument or one variable of a process (Linux: 32 pages, with its name).
 pub(crate) const MAX_ARGUMENT: usize = 120_000;
 
@@ -122,6 +124,22 @@ impl Job {
         }
         let file = format!("{}_{}.{}", self.name, self.digest, self.task.extension());
         Path::new(&self.workflow.name).join(&self.task.name).join(file)
+    }
+
+    /// What stands for a task whose result is given; it has no identity but the result's.
+    pub(crate) fn stand_in(workflow: &Arc<Workflow>, task: &Arc<Task>, given: GivenResult) -> Self {
+        Self {
+            workflow: workflow.clone(),
+            task: task.clone(),
+            name: DEFAULT_NAME.to_owned(),
+            digest: String::new(),
+            identity: Parts::new(),
+            inputs: Map::new(),
+            dependencies: Vec::new(),
+            links: Vec::new(),
+            input_jobs: Vec::new(),
+            given: Some(given),
+        }
     }
 
     /// `WORKFLOW/TASK`.

@@ -129,22 +129,15 @@ impl Spec {
             return Err("what is written down of it is damaged; run it again".into());
         }
         let stand_in = |needed: &Needed| {
-            Arc::new(Job {
-                workflow: workflow.clone(),
-                task: task.clone(),
-                name: String::new(),
-                digest: String::new(),
-                identity: Parts::new(),
-                inputs: Map::new(),
-                dependencies: Vec::new(),
-                links: Vec::new(),
-                input_jobs: Vec::new(),
-                given: Some(GivenResult {
+            Arc::new(Job::stand_in(
+                &workflow,
+                &task,
+                GivenResult {
                     path: needed.path.clone(),
                     kind: needed.kind,
                     is_job: !needed.is_file,
-                }),
-            })
+                },
+            ))
         };
         Ok(Job {
             workflow: workflow.clone(),
