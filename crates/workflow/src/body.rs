@@ -130,7 +130,7 @@ fn dependency_paths(store: &JobStore, job: &Job, link: &Link) -> Vec<PathBuf> {
 /// Path and value of a dependency's result; of one that failed the error, and no value.
 ///
 /// # Errors
-/// Why a file that stands in for a task is no result of its type. A result of ours that can't be loaded has no value.
+/// Why it is no result of its type: it stands in for a task, or somebody has edited it.
 fn result_of(store: &JobStore, dependency: &Job) -> Result<Value, String> {
     let theirs = store.paths(dependency);
     let path = theirs.result.display().to_string();
@@ -140,12 +140,15 @@ fn result_of(store: &JobStore, dependency: &Job) -> Result<Value, String> {
         return Ok(json!({"path": path, "value": null, "error": error}));
     }
     let small = fs::metadata(&theirs.result).is_ok_and(|m| m.len() <= MAX_PASSED);
-    let value = match small.then(|| dependency.kind().load(&theirs.result, &theirs.files)) {
-        Some(Err(reason)) if dependency.given.is_some() => {
-            return Err(format!("{path}, which stands in for {}: {reason}", dependency.label()));
-        }
-        loaded => loaded.and_then(Result::ok),
-    };
+    let loaded = small.then(|| dependency.kind().load(&theirs.result, &theirs.files));
+    let value = loaded.transpose().map_err(|reason| {
+        let what = if dependency.given.is_some() {
+            "which stands in for"
+        } else {
+            "the result of"
+        };
+        format!("{path}, {what} {}: {reason}", dependency.label())
+    })?;
     Ok(json!({"path": path, "value": value}))
 }
 

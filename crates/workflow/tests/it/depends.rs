@@ -548,3 +548,16 @@ fn what_does_not_fit_is_the_failure_of_the_job_that_uses_it() {
         "{text}"
     );
 }
+
+/// A stored result that somebody has edited so that it is none fails what uses it.
+#[test]
+fn a_result_that_is_none_any_more_fails_what_uses_it() {
+    let s = Sandbox::new("tasks:\n  b: {result: integer, sh: echo 1}\n  use: {depends: [b], sh: cat}\n");
+    let made = s.run("b", json!({})).unwrap().job.path;
+    std::fs::write(&made, "abc").unwrap();
+    let error = s.run("use", json!({})).unwrap_err().to_string();
+    assert!(
+        error.contains("the result of W/b") && error.contains("`abc`"),
+        "{error}"
+    );
+}
