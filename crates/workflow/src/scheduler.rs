@@ -4,8 +4,10 @@
 //! One thread, that of the caller, decides; it never runs a job itself and waits for nothing but news. A job that
 //! another process is at work on is looked at again now and then, and takes no processor meanwhile.
 
+mod above;
+mod failing;
+
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -17,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::demand::{Edge, Graph, Node, Stored};
 use crate::error::JobError;
 use crate::fleet::Parcel;
-use crate::guard::{JobStack, WaitMark, waits_for_us};
+use crate::guard::WaitMark;
 use crate::record::{Found, JobRecord, Status, time};
 use crate::runner::{self, Claimed, Cx, Done, store_error};
 use crate::store::JobStore;
@@ -527,172 +529,6 @@ impl<'a> Scheduler<'a> {
             }
         }
         self.ready.append(&mut later);
-    }
-
-    /// A node has no result, so neither have those that depend on it; what only they needed is not run.
-    fn fail(&mut self, node: usize, error: JobError) {
-        // Its own run has written down what happened; the others did not come to it.
-        if !matches!(self.at[node], At::Running(_)) {
-            self.write_failure(node, &error);
-        }
-        self.failed.push(node);
-        self.at[node] = At::Failed(error.clone());
-        self.spread(node, &error, true);
-        self.drop_unneeded();
-    }
-
-    /// Tells those that depend on a node that it failed. Those that go on all the same are told only the first time.
-    fn spread(&mut self, root: usize, error: &JobError, first: bool) {
-        let graph = self.graph;
-        let mut open = vec![(root, error.clone())];
-        while let Some((node, error)) = open.pop() {
-            for &Edge {
-                node: dependent,
-                can_fail,
-            } in &graph.nodes[node].needed_by
-            {
-                if can_fail && !matches!(error, JobError::Cancelled { .. }) {
-                    if first || node != root {
-                        self.one_less(dependent);
-                    }
-                } else if matches!(self.at[dependent], At::Waiting(_) | At::Ready | At::Held(_)) {
-                    let Node { job, paths, .. } = &graph.nodes[dependent];
-                    let error = runner::because_of(&error, job, paths);
-                    self.write_failure(dependent, &error);
-                    self.at[dependent] = At::Failed(error.clone());
-                    open.push((dependent, error));
-                }
-            }
-        }
-    }
-
-    fn write_failure(&mut self, node: usize, error: &JobError) {
-        let Node { job, paths, .. } = &self.graph.nodes[node];
-        if job.given.is_some() {
-            return;
-        }
-        let claimed = match self.claimed[node].take() {
-            Some(claimed) => claimed,
-            None => match OwnerLock::acquire(&paths.lock, Duration::ZERO, &|| false) {
-                Ok(lock) => Claimed::new(lock, self.store.new_record(job)),
-                // Whoever has the lock writes the record.
-                Err(_) => return,
-            },
-        };
-        claimed.fail(paths, error);
-    }
-
-    /// Stops what no job that can still be had needs.
-    fn drop_unneeded(&mut self) {
-        let graph = self.graph;
-        let mut is_needed = vec![false; graph.nodes.len()];
-        let mut open: Vec<usize> = graph.targets.clone();
-        while let Some(node) = open.pop() {
-            let is_open = !matches!(
-                self.at[node],
-                At::Done { .. } | At::Failed(_) | At::Dropped | At::Unneeded
-            );
-            if is_open && !std::mem::replace(&mut is_needed[node], true) {
-                open.extend(graph.nodes[node].needs.iter().map(|need| need.node));
-            }
-        }
-        for (at, is_needed) in self.at.iter_mut().zip(is_needed) {
-            match at {
-                _ if is_needed => {}
-                At::Running(cancel) => cancel.cancel(),
-                At::Waiting(_) | At::Ready | At::Held(_) => *at = At::Dropped,
-                _ => {}
-            }
-        }
-    }
-
-    /// Interrupted, or out of time: what has not begun does not begin. What runs ends by itself.
-    fn give_up(&mut self) {
-        self.ready.clear();
-        self.looking.clear();
-        self.marks.clear();
-        for node in 0..self.at.len() {
-            let Node { job, paths, .. } = &self.graph.nodes[node];
-            if matches!(
-                self.at[node],
-                At::Claiming(_) | At::Waiting(_) | At::Ready | At::Held(_)
-            ) {
-                let error = self.cx.ended(job, paths);
-                if self.claimed[node].is_some() {
-                    self.write_failure(node, &error);
-                }
-                self.at[node] = At::Failed(error);
-            }
-        }
-    }
-
-    /// Why a wanted job can't be run from where we are: it would wait for itself, or is too deep. Those that it depends on
-    /// and that would be run count as itself.
-    fn refusal(&self, target: usize) -> Option<JobError> {
-        let above = &self.cx.above;
-        if above.is_empty() {
-            return None;
-        }
-        let Node { job, paths, .. } = &self.graph.nodes[target];
-        if let Some(error) = above.too_deep(&paths.result, job.label()) {
-            return Some(error);
-        }
-        let mut seen = vec![false; self.graph.nodes.len()];
-        let mut open = vec![target];
-        while let Some(node) = open.pop() {
-            if std::mem::replace(&mut seen[node], true) {
-                continue;
-            }
-            let found = &self.graph.nodes[node].paths.result;
-            if above.contains(found) {
-                return Some(above.recursive(&paths.result, job.label(), found));
-            }
-            let needs = self.graph.nodes[node].needs.iter().map(|need| need.node);
-            open.extend(needs.filter(|need| !matches!(self.stored[*need], Stored::Fresh(_))));
-        }
-        None
-    }
-
-    /// Says that we wait for a job that somebody else is at work on, and looks whether that one waits for us.
-    fn deadlock(&mut self, node: usize) -> Option<JobError> {
-        let above = &self.cx.above;
-        let Node { job, paths, .. } = &self.graph.nodes[node];
-        let now = Instant::now();
-        match self.marks.get_mut(&node) {
-            Some((_, next)) if *next > now => return None,
-            Some((_, next)) => *next = now + WAITERS,
-            None => {
-                let mark = WaitMark::new(above, &paths.result)?;
-                self.marks.insert(node, (mark, now + WAITERS));
-            }
-        }
-        let found = waits_for_us(self.store.dir(), &paths.result, above)?;
-        Some(above.recursive(&paths.result, job.label(), &found))
-    }
-
-    /// The jobs above the process of a node: also the wanted ones that wait for it.
-    fn level(&self, node: usize) -> JobStack {
-        let graph = self.graph;
-        let mut waiting: Vec<&Path> = Vec::new();
-        match graph.targets.as_slice() {
-            // All that runs is needed by it.
-            [one] if *one == node => {}
-            [one] => waiting.push(&graph.nodes[*one].paths.result),
-            _ => {
-                let mut seen = vec![false; graph.nodes.len()];
-                let mut open: Vec<usize> = graph.nodes[node].needed_by.iter().map(|e| e.node).collect();
-                while let Some(at) = open.pop() {
-                    if std::mem::replace(&mut seen[at], true) {
-                        continue;
-                    }
-                    if self.claimed[at].is_some() {
-                        waiting.push(&graph.nodes[at].paths.result);
-                    }
-                    open.extend(graph.nodes[at].needed_by.iter().map(|e| e.node));
-                }
-            }
-        }
-        self.cx.above.with(&waiting, &graph.nodes[node].paths.result)
     }
 
     fn outcome(&self, target: usize) -> Result<Done, JobError> {
