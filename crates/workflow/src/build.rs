@@ -13,8 +13,9 @@ use crate::definition::{Dependency, JobName, Setting, Task, Workflow};
 use crate::error::{InputError, WorkflowError};
 use crate::graph::MAX_DEPTH;
 use crate::identity::{self, Parts};
-use crate::input::{PathRules, show};
+use crate::input::show;
 use crate::job::{DEFAULT_NAME, GivenResult, Job, JobOptions, Link, Override, as_name, check_arguments};
+use crate::path_rules::PathRules;
 use crate::record::{Found, JobRecord, Status};
 use crate::store::Paths;
 

@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 
 use crate::definition::{Body, Dependency, Task, Workflow};
 use crate::graph::{self, MAX_DEPTH};
-use crate::input::{self, PathRules};
+use crate::input;
+use crate::path_rules::PathRules;
 use crate::template::{Element, Piece};
 
 /// All dependencies exist, none leads back to where it started, and no chain is too long.

@@ -11,7 +11,8 @@ use serde_json::Value;
 use crate::definition::{Body, Dependency, Setting, Task, Workflow};
 use crate::digests::Digests;
 use crate::error::WorkflowError;
-use crate::input::{Input, PathRules};
+use crate::input::Input;
+use crate::path_rules::PathRules;
 use crate::result::ResultType;
 
 /// The longest chain of tasks that depend on each other.
