@@ -49,6 +49,13 @@ impl PathRules {
         }
     }
 
+    /// Whether a path without links is inside and not closed. A folder that holds what is closed would open it.
+    fn allows(&self, within: &[PathBuf], real: &Path) -> bool {
+        let inside = |dir: &PathBuf| dir.canonicalize().is_ok_and(|dir| real.starts_with(dir));
+        let opens = |closed: &PathBuf| closed.canonicalize().is_ok_and(|closed| closed.starts_with(real));
+        within.iter().any(inside) && !self.closed.iter().any(|closed| inside(closed) || opens(closed))
+    }
+
     /// Absolute, without a look at what is there. A model's path must lead inside all the same, links followed.
     pub(crate) fn place(&self, text: &str) -> Result<String, String> {
         if text.contains('\0') {
@@ -68,12 +75,14 @@ impl PathRules {
                 let rest = path.strip_prefix(there).map_err(|_| outside())?;
                 let plain = |c: std::path::Component<'_>| matches!(c, std::path::Component::Normal(_));
                 let mut real = there.canonicalize().map_err(|_| outside())?;
-                let inside = |dir: &PathBuf| dir.canonicalize().is_ok_and(|dir| real.starts_with(dir));
-                if !rest.components().all(plain) || !within.iter().any(inside) {
+                if !rest.components().all(plain) {
                     return Err(outside());
                 }
                 if rest.components().next().is_some() {
                     real.push(rest);
+                }
+                if !self.allows(within, &real) {
+                    return Err(outside());
                 }
                 real
             }
@@ -98,11 +107,10 @@ impl PathRules {
             Some(_) => outside(),
             None => format!("{}: {e}", path.display()),
         })?;
-        if let Some(within) = &self.within {
-            let inside = |dir: &PathBuf| dir.canonicalize().is_ok_and(|dir| real.starts_with(dir));
-            if !within.iter().any(inside) || self.closed.iter().any(inside) {
-                return Err(outside());
-            }
+        if let Some(within) = &self.within
+            && !self.allows(within, &real)
+        {
+            return Err(outside());
         }
         let fits = if wants_folder { real.is_dir() } else { real.is_file() };
         if !fits {
@@ -174,5 +182,13 @@ mod tests {
             assert!(file.coerce(&json!(bad), &rules).is_err(), "{bad}");
         }
         assert!(file.coerce(&json!("../extra/e"), &rules).is_ok());
+        let path = Input::new("p", InputType::Path);
+        let folder = Input::new("d", InputType::Folder);
+        for bad in ["../secret", "link", "up/secret", ".."] {
+            assert!(path.coerce(&json!(bad), &rules).is_err(), "{bad}");
+        }
+        // A folder would open all that is in it.
+        assert!(folder.coerce(&json!(".."), &rules).is_err() && folder.coerce(&json!("up"), &rules).is_err());
+        assert!(folder.coerce(&json!("../extra"), &rules).is_ok() && path.coerce(&json!("new/x"), &rules).is_ok());
     }
 }
