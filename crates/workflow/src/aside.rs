@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::error::JobError;
 use crate::job::Job;
 use crate::result::ResultType;
-use crate::runner::{Claimed, Cx, RunOptions, because_of, failed, store_error};
+use crate::runner::{Claimed, Cx, RunOptions, because_of, failed, on_thread, store_error};
 use crate::store::{JobStore, Paths};
 
 /// The folder of the jobs folder where tasks run of which nothing is kept; each in a folder that its lock stands for.
@@ -62,13 +62,8 @@ impl JobStore {
     /// # Errors
     /// Why there is no result.
     pub async fn exec(&self, job: Arc<Job>, options: RunOptions) -> Result<Executed, JobError> {
-        let cancel = options.cancel.child_token();
-        let guard = cancel.clone().drop_guard();
         let store = self.clone();
-        let options = RunOptions { cancel, ..options };
-        let done = tokio::task::spawn_blocking(move || store.exec_blocking(&job, &options)).await;
-        drop(guard);
-        done.map_err(|e| store_error(format!("the thread of the job ended: {e}")))?
+        on_thread(options, move |options| store.exec_blocking(&job, options)).await?
     }
 
     /// Runs the body of a job, stored or not, and keeps nothing of it. What it depends on is run and stored as always.
@@ -120,9 +115,8 @@ impl JobStore {
             ticket: None,
         };
         let need = job.task.resources.need();
-        let capacity = self.slots().capacity();
-        if need.cpus > capacity.cpus || need.memory > capacity.memory {
-            return Err(failed(job, &place, need.beyond(capacity), String::new()));
+        if let Some(reason) = need.beyond(self.slots().capacity()) {
+            return Err(failed(job, &place, reason, String::new()));
         }
         let _slot = loop {
             if cx.is_over() {

@@ -115,6 +115,19 @@ pub(crate) fn store_error(e: impl std::fmt::Display) -> JobError {
     JobError::Store(e.to_string())
 }
 
+/// Does something on a thread for blocking work. Dropping the future cancels it.
+pub(crate) async fn on_thread<T: Send + 'static>(
+    options: RunOptions,
+    work: impl FnOnce(&RunOptions) -> T + Send + 'static,
+) -> Result<T, JobError> {
+    let cancel = options.cancel.child_token();
+    let guard = cancel.clone().drop_guard();
+    let options = RunOptions { cancel, ..options };
+    let done = tokio::task::spawn_blocking(move || work(&options)).await;
+    drop(guard);
+    done.map_err(|e| store_error(format!("the thread of the job ended: {e}")))
+}
+
 /// A job whose lock is ours, and its record as it will be written.
 pub(crate) struct Claimed {
     _lock: OwnerLock,
@@ -204,13 +217,8 @@ impl JobStore {
         jobs: Vec<Arc<Job>>,
         options: RunOptions,
     ) -> Result<Vec<Result<Done, JobError>>, JobError> {
-        let cancel = options.cancel.child_token();
-        let guard = cancel.clone().drop_guard();
         let store = self.clone();
-        let options = RunOptions { cancel, ..options };
-        let done = tokio::task::spawn_blocking(move || store.produce_blocking(&jobs, &options)).await;
-        drop(guard);
-        done.map_err(|e| store_error(format!("the thread of the job ended: {e}")))
+        on_thread(options, move |options| store.produce_blocking(&jobs, options)).await
     }
 
     /// The result of a job: the stored one if it holds, else a new one, after those of the jobs it depends on. While

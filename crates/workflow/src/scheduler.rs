@@ -252,8 +252,8 @@ impl<'a> Scheduler<'a> {
     }
 
     fn tell_progress(&self) {
-        // One job alone says so itself.
-        if self.needed > 1 {
+        // One job alone says so itself. Who runs is looked for among all, so only for somebody who listens.
+        if self.needed > 1 && self.cx.events.is_some() {
             let running = self
                 .at
                 .iter()
@@ -464,9 +464,8 @@ impl<'a> Scheduler<'a> {
                 Some(_) => None,
                 None => {
                     let need = job.task.resources.need();
-                    let capacity = self.store.slots().capacity();
-                    if need.cpus > capacity.cpus || need.memory > capacity.memory {
-                        self.fail(node, runner::failed(job, paths, need.beyond(capacity), String::new()));
+                    if let Some(reason) = need.beyond(self.store.slots().capacity()) {
+                        self.fail(node, runner::failed(job, paths, reason, String::new()));
                         continue;
                     }
                     let Some(slot) = self.store.slots().try_take(need) else {

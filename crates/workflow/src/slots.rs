@@ -13,12 +13,15 @@ pub struct Need {
 }
 
 impl Need {
-    /// Why it can't be had of a capacity that is smaller.
-    pub(crate) fn beyond(self, capacity: Capacity) -> String {
-        format!(
-            "it needs {} processors and {} bytes of memory, of {} and {}",
-            self.cpus, self.memory, capacity.cpus, capacity.memory
-        )
+    /// Why it can never be had of a capacity, if that is smaller.
+    pub(crate) fn beyond(self, capacity: Capacity) -> Option<String> {
+        let fits = self.cpus <= capacity.cpus && self.memory <= capacity.memory;
+        (!fits).then(|| {
+            format!(
+                "it needs {} processors and {} bytes of memory, of {} and {}",
+                self.cpus, self.memory, capacity.cpus, capacity.memory
+            )
+        })
     }
 }
 
