@@ -176,13 +176,7 @@ tasks:
             .workflow()
             .job("hi", &map(inputs), &PathRules::trusted("/"), name)
             .unwrap();
-        let value = s
-            .store
-            .run_blocking(&job, &RunOptions::default())
-            .unwrap()
-            .job
-            .value()
-            .unwrap();
+        let value = s.value_of(&job);
         (job.name.clone(), value, job.digest.clone())
     };
     let (name, value, digest) = job(json!({"who": "Ana"}), None);

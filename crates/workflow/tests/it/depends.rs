@@ -48,12 +48,7 @@ fn with(
 }
 
 fn run(s: &Sandbox, job: &Arc<Job>) -> Value {
-    s.store
-        .run_blocking(job, &RunOptions::default())
-        .unwrap()
-        .job
-        .value()
-        .unwrap()
+    s.value_of(job)
 }
 
 /// 15: inputs flow to the dependency by name; a name chosen for the job is also its dependency's.

@@ -84,13 +84,7 @@ tasks:
     let job = workflow
         .job_with("top", &map(json!({})), &PathRules::trusted(s.root()), &options)
         .unwrap();
-    let value = s
-        .store
-        .run_blocking(&job, &RunOptions::default())
-        .unwrap()
-        .job
-        .value()
-        .unwrap();
+    let value = s.value_of(&job);
     assert_eq!(value["dependencies"]["mid"]["value"], json!([1, "of V", "elsewhere"]));
     // Without a place to look for it there is no guess.
     let alone = Arc::new(parse::load(&s.root().join("workflows/W")).unwrap());

@@ -61,6 +61,18 @@ impl Sandbox {
         self.run(task, inputs).unwrap().job.value().unwrap()
     }
 
+    /// The result of a job, which is run if need be.
+    pub fn value_of(&self, job: &Arc<Job>) -> Value {
+        let done = self.store.run_blocking(job, &RunOptions::default()).unwrap();
+        done.job.value().unwrap()
+    }
+
+    /// The tasks of the stored jobs, oldest first.
+    pub fn stored_tasks(&self) -> Vec<String> {
+        let jobs = self.store.list(None, None).unwrap();
+        jobs.iter().map(|j| j.record.task.clone()).collect()
+    }
+
     /// How many lines a task has appended to a file of the project.
     pub fn count(&self, path: &str) -> usize {
         self.read(path).lines().count()
